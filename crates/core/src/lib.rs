@@ -1,0 +1,14 @@
+//! Words and decisions: no I/O, no clock, no randomness, no async.
+//!
+//! Start with [`machine`] (what we promise, remember and recognise), then [`plan`]
+//! (what to do next, as a pure function), [`status`] (what a person is told) and
+//! [`audit`] (a second opinion on every plan).
+
+pub mod finding;
+pub mod machine;
+pub mod proxy_config;
+
+pub use machine::{
+    Claim, ClusterId, ErrorClass, Handle, Host, Identity, Installation, MachineKey, MachineUid,
+    Mark, ProviderName, Proven, ProxyId, Record, SeedVolume, Slot, Spent, Standing, WriterId,
+};

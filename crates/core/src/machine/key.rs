@@ -1,0 +1,108 @@
+//! Our own, deterministic name for a machine.
+
+use super::InvalidName;
+use data_encoding::BASE32_NOPAD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::{fmt, str::FromStr};
+
+/// The Proxy's UID when its machine was first claimed: 1 to 64 of `A-Z a-z 0-9 -`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MachineUid(String);
+
+impl MachineUid {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for MachineUid {
+    type Err = InvalidName;
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let legal = (1..=64).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if legal {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidName {
+                what: "machine UID",
+                value: text.to_owned(),
+                rule: "use 1 to 64 letters, digits and '-'",
+            })
+        }
+    }
+}
+
+impl TryFrom<String> for MachineUid {
+    type Error = InvalidName;
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<MachineUid> for String {
+    fn from(uid: MachineUid) -> Self {
+        uid.0
+    }
+}
+
+impl fmt::Display for MachineUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A machine UID and the name made from it: `proxy-` + 16 characters of lower-case base32
+/// (RFC 4648, no padding) over the first 80 bits of SHA-256 of the UID. 22 characters,
+/// a valid DNS label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "MachineUid", into = "MachineUid")]
+pub struct MachineKey {
+    uid: MachineUid,
+    name: String,
+}
+
+impl MachineKey {
+    /// The key of a machine UID: always the same one.
+    pub fn new(uid: MachineUid) -> Self {
+        let digest = Sha256::digest(uid.as_str());
+        let name = format!("proxy-{}", BASE32_NOPAD.encode(&digest[..10]).to_ascii_lowercase());
+        Self { uid, name }
+    }
+    /// The UID it was made from.
+    pub fn uid(&self) -> &MachineUid {
+        &self.uid
+    }
+    /// The machine's name on the hypervisor.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// A number spread evenly over `0..range`, the same one for the same key: the first
+    /// choice of a slot, and the jitter of a wait. `range` 0 gives 0.
+    pub fn spread(&self, range: u64) -> u64 {
+        let digest = Sha256::digest(self.uid.as_str());
+        let mut first = [0; 8];
+        first.copy_from_slice(&digest[..8]);
+        u64::from_be_bytes(first).checked_rem(range).unwrap_or(0)
+    }
+}
+
+impl From<MachineUid> for MachineKey {
+    fn from(uid: MachineUid) -> Self {
+        Self::new(uid)
+    }
+}
+
+impl From<MachineKey> for MachineUid {
+    fn from(key: MachineKey) -> Self {
+        key.uid
+    }
+}
+
+impl fmt::Display for MachineKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
