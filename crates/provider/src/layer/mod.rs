@@ -1,0 +1,1 @@
+//! Wrappers that are providers themselves, and pass the same suite.

@@ -1,0 +1,1 @@
+//! The reference provider: the contract with nothing else in the way.

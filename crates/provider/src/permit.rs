@@ -1,0 +1,102 @@
+//! The right to change something, and the proof that it is ours.
+//!
+//! Both are asked right before a mutating request is written, not when a call begins: a
+//! process that was frozen in between must find them expired.
+
+use crate::{Error, Operation, Result};
+use egress_core::{ErrorClass, Mark, Slot};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// The right of one call to change something, until a moment on this process's monotonic
+/// clock. It comes from the leader's lease (standalone: from the store's lock).
+#[derive(Debug)]
+pub struct Permit {
+    attempt: u32,
+    not_after: Instant,
+    create_spent: AtomicBool,
+}
+
+impl Permit {
+    /// A permit for one call of one attempt.
+    pub const fn new(attempt: u32, not_after: Instant) -> Self {
+        Self { attempt, not_after, create_spent: AtomicBool::new(false) }
+    }
+    /// The attempt it was given for.
+    pub const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+    /// Ask right before writing a mutating request. Expired: send nothing (T3), `Transient`.
+    pub fn ask(&self, operation: Operation, target: &str) -> Result<()> {
+        if Instant::now() < self.not_after {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorClass::Transient,
+            operation,
+            target,
+            "the permit expired before the request was sent",
+        ))
+    }
+    /// Ask right before writing the request that brings a machine into being: as
+    /// [`ask`](Self::ask), and only once for each permit.
+    pub fn ask_creating(&self, operation: Operation, target: &str) -> Result<()> {
+        self.ask(operation, target)?;
+        if self.create_spent.swap(true, Ordering::Relaxed) {
+            return Err(Error::new(
+                ErrorClass::Internal,
+                operation,
+                target,
+                "one permit may send only one creating request",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How long a proof of ownership may be used.
+pub const PROOF_LIFETIME: Duration = Duration::from_secs(2);
+
+/// Proof that the machine at a slot was ours a moment ago. A destructive request consumes it.
+#[derive(Debug)]
+pub struct Proof {
+    slot: Slot,
+    attempt: u32,
+    seen: Instant,
+}
+
+impl Proof {
+    /// Taken from a mark that [`whose`](egress_core::machine::whose) called ours. `seen` is
+    /// when the request that showed it was sent.
+    pub fn new(mark: &Mark, seen: Instant) -> Self {
+        Self { slot: mark.slot.clone(), attempt: mark.attempt, seen }
+    }
+    /// The attempt that the mark names.
+    pub const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+    /// Gives the proof up for one destructive request at its slot. Older than
+    /// [`PROOF_LIFETIME`]: `Busy`, look again.
+    pub fn spend(self, operation: Operation, slot: &Slot) -> Result<()> {
+        if self.slot != *slot {
+            return Err(Error::new(
+                ErrorClass::Internal,
+                operation,
+                slot.as_str(),
+                format!("the proof of ownership is for {}", self.slot),
+            ));
+        }
+        if self.seen.elapsed() > PROOF_LIFETIME {
+            return Err(Error::new(
+                ErrorClass::Busy,
+                operation,
+                slot.as_str(),
+                "the proof of ownership is older than 2 s",
+            ));
+        }
+        Ok(())
+    }
+}
