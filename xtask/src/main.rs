@@ -1,1 +1,87 @@
-fn main() {}
+//! The work around the code: `cargo xtask ci`, `tidy`, `codegen`, `bench`, `payload`.
+//!
+//! Everything here reads the repository and runs cargo; nothing of the product depends on it.
+
+mod bench;
+mod ci;
+mod codegen;
+mod payload;
+mod run;
+mod tidy;
+
+use std::{path::PathBuf, process::ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  ci [STEP...]                       every check, or only the named steps; `ci --list` names them
+  tidy                               the rules of this repository that no other tool checks
+  codegen [--check]                  write the generated pages of docs/, or compare them
+  bench [NAME...] [--record] [-- ARG...]
+                                     run benchmarks; --record keeps what they print in docs/benchmarks.md
+  payload                            build the static proxyd; prints its path and size
+
+exit codes: 0 all well, 1 something was found or failed, 2 wrong usage
+";
+
+/// Why a command ended without success.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Something was found or failed; it has been printed already.
+    Failed,
+    /// Something was found or failed, told in one sentence.
+    Because(String),
+    /// The command line was wrong.
+    Usage(String),
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(source: std::io::Error) -> Self {
+        Self::Because(source.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match args.split_first() {
+        Some((first, rest)) => (first.as_str(), rest),
+        None => ("--help", &[][..]),
+    };
+    let outcome = match command {
+        "ci" => ci::ci(&root(), rest),
+        "tidy" => no_arguments(rest).and_then(|()| tidy::tidy(&root())),
+        "codegen" => codegen::codegen(&root(), rest),
+        "bench" => bench::bench(&root(), rest),
+        "payload" => no_arguments(rest).and_then(|()| payload::payload(&root())),
+        "--help" | "-h" | "help" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(Stop::Usage(format!("no command is called `{other}`"))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Failed) => ExitCode::from(1),
+        Err(Stop::Because(why)) => {
+            eprintln!("xtask: {why}");
+            ExitCode::from(1)
+        }
+        Err(Stop::Usage(why)) => {
+            eprint!("xtask: {why}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The top folder of the repository: the parent of this package's folder.
+fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or(here.clone(), PathBuf::from)
+}
+
+fn no_arguments(rest: &[String]) -> Result<(), Stop> {
+    match rest.first() {
+        None => Ok(()),
+        Some(extra) => Err(Stop::Usage(format!("unexpected argument `{extra}`"))),
+    }
+}

@@ -4,9 +4,17 @@
 //! (what to do next, as a pure function), [`status`] (what a person is told) and
 //! [`audit`] (a second opinion on every plan).
 
+pub mod audit;
+pub mod backoff;
+pub mod document;
+pub mod events;
 pub mod finding;
+pub mod history;
 pub mod machine;
+pub mod plan;
+pub mod proxy;
 pub mod proxy_config;
+pub mod status;
 
 pub use machine::{
     Claim, ClusterId, ErrorClass, Handle, Host, Identity, Installation, MachineKey, MachineUid,

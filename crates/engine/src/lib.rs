@@ -1,4 +1,24 @@
 //! The loops around the decisions of `egress-core`: look, decide, act, for one Proxy
 //! ([`pass`]) and for all ([`run`]); and where records are kept ([`store`]).
+//!
+//! Read [`pass`] first: it is the whole life of a Proxy, one step at a time.
 
+pub mod admin;
+pub mod credentials;
+mod execute;
+pub mod metrics;
+mod observe;
+pub mod pass;
+pub mod permit;
+pub mod presence;
+pub mod probe;
+mod providers;
+pub mod run;
 pub mod store;
+
+pub use credentials::{Credential, Credentials, Found};
+pub use pass::{Outcome, PassError, pass};
+pub use permit::{Always, PermitSource};
+pub use probe::{HttpProber, Prober};
+pub use providers::{ProviderLane, Providers};
+pub use run::{Engine, Handle, ProxyView};

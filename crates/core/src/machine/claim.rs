@@ -51,6 +51,24 @@ pub enum Retirement {
     NoAgent,
     /// The machine reported no address within the boot time-out.
     NeverReported,
+    /// Someone else holds the slot; what we left there is removed, theirs is not touched.
+    SlotTaken,
+}
+
+impl Retirement {
+    /// Every cause.
+    pub const ALL: [Self; 6] = [
+        Self::SpecChanged,
+        Self::ProviderChanged,
+        Self::CrashLoop,
+        Self::NoAgent,
+        Self::NeverReported,
+        Self::SlotTaken,
+    ];
+    /// Whether the machine was at fault: then replacements that follow each other slow down.
+    pub const fn is_fault(self) -> bool {
+        matches!(self, Self::CrashLoop | Self::NoAgent | Self::NeverReported)
+    }
 }
 
 /// A promised place. It says where to look, never whose the machine there is.

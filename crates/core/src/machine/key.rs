@@ -1,10 +1,15 @@
 //! Our own, deterministic name for a machine.
 
-use super::InvalidName;
+use super::{Installation, InvalidName, ProxyId};
 use data_encoding::BASE32_NOPAD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
+use uuid::Uuid;
+
+/// The UUIDv5 namespace of standalone machine UIDs. Fixed for ever: another value would give
+/// every machine another key.
+const STANDALONE_UIDS: Uuid = Uuid::from_u128(0xe96a_dd33_f766_4dc3_a2ec_1ad1_309f_cc82);
 
 /// The Proxy's UID when its machine was first claimed: 1 to 64 of `A-Z a-z 0-9 -`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -12,6 +17,22 @@ use std::{fmt, str::FromStr};
 pub struct MachineUid(String);
 
 impl MachineUid {
+    /// Without an API server to give UIDs: UUIDv5 over installation, namespace/name and
+    /// incarnation (1 for the first Proxy of that name, one more for each after it).
+    pub fn standalone(installation: &Installation, proxy: &ProxyId, incarnation: u64) -> Self {
+        let text = format!("{installation}/{proxy}/{incarnation}");
+        Self(Uuid::new_v5(&STANDALONE_UIDS, text.as_bytes()).to_string())
+    }
+    /// Which incarnation in `1..=highest` this UID was made for, if it was
+    /// [`standalone`](Self::standalone) that made it: how a lost number is found again.
+    pub fn incarnation(
+        &self,
+        installation: &Installation,
+        proxy: &ProxyId,
+        highest: u64,
+    ) -> Option<u64> {
+        (1..=highest).find(|n| Self::standalone(installation, proxy, *n) == *self)
+    }
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -104,5 +125,35 @@ impl From<MachineKey> for MachineUid {
 impl fmt::Display for MachineKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standalone_uid_never_changes_and_differs_in_each_of_its_parts() {
+        let lab: Installation = "lab".parse().unwrap();
+        let shop = ProxyId::new("shop", "a").unwrap();
+        let uid = MachineUid::standalone(&lab, &shop, 1);
+        assert_eq!(uid.as_str(), "PINNED");
+        let others = [
+            MachineUid::standalone(&"lab2".parse().unwrap(), &shop, 1),
+            MachineUid::standalone(&lab, &ProxyId::new("shop", "b").unwrap(), 1),
+            MachineUid::standalone(&lab, &ProxyId::new("shop2", "a").unwrap(), 1),
+            MachineUid::standalone(&lab, &shop, 2),
+        ];
+        assert!(others.iter().all(|other| *other != uid));
+    }
+
+    #[test]
+    fn the_incarnation_of_a_standalone_uid_is_found_again_within_the_bound() {
+        let lab: Installation = "lab".parse().unwrap();
+        let shop = ProxyId::new("shop", "a").unwrap();
+        let seventh = MachineUid::standalone(&lab, &shop, 7);
+        assert_eq!(seventh.incarnation(&lab, &shop, 7), Some(7));
+        assert_eq!(seventh.incarnation(&lab, &shop, 6), None);
+        assert_eq!("given-by-an-api-server".parse::<MachineUid>().unwrap().incarnation(&lab, &shop, 9), None);
     }
 }

@@ -47,6 +47,17 @@ pub struct StoreError {
     pub source: Option<std::io::Error>,
 }
 
+impl StoreError {
+    /// The record changed, came or went since the version that the caller has.
+    pub(crate) fn conflict(id: &ProxyId) -> Self {
+        Self {
+            kind: StoreErrorKind::Conflict,
+            text: format!("the record of {id} is not at the expected version"),
+            source: None,
+        }
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -66,6 +77,10 @@ impl std::error::Error for StoreError {
 /// - A save that returned `Ok` survives a crash at any moment after; one cut off at any byte
 ///   leaves the old record or the new one, never a mixture.
 /// - A record that cannot be read is an error that names it; it is never overwritten.
+/// - A version is never used twice, not even after a removal: an old one stays wrong.
+/// - After `OutcomeUnknown` the next load answers only with what a crash would also leave.
+/// - A call that is dropped has happened fully, will happen fully, or never happens; calls
+///   for the same record that come after it see which.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync {
     /// The record of a Proxy, if it has one.

@@ -1,0 +1,187 @@
+//! A second opinion on a plan: what must hold for any plan, written without a line of the
+//! planner. Runs in every test and in debug builds.
+
+use crate::{
+    machine::{Claim, MachineState, Standing},
+    plan::{Action, Plan},
+    proxy::{Desired, Intent, Look, Observed, Presence, ProviderSight, Recorded},
+};
+
+/// Something a plan must never do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Violation {
+    /// More than one provider call in one pass.
+    TwoEffects,
+    /// A provider call before the finalizer is held.
+    EffectBeforeFinalizer,
+    /// A create without a recorded claim that says it may have been sent.
+    CreateWithoutClaim,
+    /// A create for a Proxy that should be gone, is paused or is rejected.
+    CreateUnwanted,
+    /// A create where someone else's machine is proven to be.
+    CreateOnForeign,
+    /// A create for a machine that is being replaced.
+    CreateWhileRetiring,
+    /// A create while too many machines are missing at once.
+    CreateInMassDisappearance,
+    /// A provider call though the look failed or could not decide.
+    EffectUnseen,
+    /// A provider call on a machine that is not ours.
+    EffectOnNotOwned,
+    /// A provider call for a paused or rejected Proxy.
+    EffectWhileHeld,
+    /// Anything at all on a record that is unreadable or of another installation.
+    ActionOnOthersRecord,
+    /// A delete that no deletion, replacement or absence calls for.
+    DeleteWithoutReason,
+    /// A seal before the proxy was proven.
+    SealUnproven,
+    /// A claim given up while its machine is there.
+    DroppedWhileThere,
+    /// A claim given up while a create may still land.
+    DroppedUnsettled,
+    /// The finalizer released while a claim is held.
+    ReleasedWithClaim,
+    /// The finalizer released though the Proxy should stay.
+    ReleasedUnwanted,
+    /// A claim replaced by one for another slot without being dropped.
+    SlotSwapped,
+    /// An attempt number used again, or a standing moved back past what was seen.
+    WentBackwards,
+    /// No action, no wait and no moment to look again, though the Proxy is not gone.
+    Stalled,
+}
+
+/// All that is wrong with a plan; empty is good.
+pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> {
+    let mut wrong = Vec::new();
+    let mut note = |bad: bool, violation: Violation| {
+        if bad {
+            wrong.push(violation);
+        }
+    };
+    let (before, finalizer_before) = match &seen.recorded {
+        Recorded::Held(record) => (record.claim.clone(), true),
+        Recorded::Nothing => (None, false),
+        Recorded::Unreadable(_) => {
+            note(!plan.actions.is_empty(), Violation::ActionOnOthersRecord);
+            return wrong;
+        }
+    };
+    let record = match &seen.recorded {
+        Recorded::Held(record) => Some(record),
+        _ => None,
+    };
+    if let Some(record) = record
+        && record.installation != desired.installation
+    {
+        note(!plan.actions.is_empty(), Violation::ActionOnOthersRecord);
+        return wrong;
+    }
+    let state = match &seen.machine {
+        Look::Seen(machine) => Some(&machine.state),
+        _ => None,
+    };
+    let undecided = match (&seen.machine, state) {
+        (Look::Failed(_), _) | (_, Some(MachineState::Unknown { .. })) => true,
+        (Look::NotAsked, _) => before.as_ref().is_some_and(|c| c.standing != Standing::Unsent),
+        _ => false,
+    };
+    let there = !matches!(state, Some(MachineState::Absent | MachineState::Foreign));
+    let may_land = before.as_ref().is_some_and(|claim| match seen.provider {
+        ProviderSight::Configured { settle, .. } => {
+            !seen.history.may_land_for(claim, settle, seen.now).is_zero()
+        }
+        ProviderSight::Unconfigured => claim.standing != Standing::Unsent,
+    });
+    let mut claim: Option<Claim> = before.clone();
+    let mut finalizer = finalizer_before;
+    let mut effects = 0;
+    for action in &plan.actions {
+        if matches!(action, Action::Create | Action::Seal | Action::Delete) {
+            effects += 1;
+            note(!finalizer, Violation::EffectBeforeFinalizer);
+            note(undecided, Violation::EffectUnseen);
+            note(
+                matches!(state, Some(MachineState::NotOwned { .. })),
+                Violation::EffectOnNotOwned,
+            );
+            note(
+                matches!(desired.intent, Intent::Paused(_) | Intent::Hold(_)),
+                Violation::EffectWhileHeld,
+            );
+        }
+        match action {
+            Action::HoldFinalizer => finalizer = true,
+            Action::RecordClaim(new) | Action::RecordOutcome(new) => {
+                if let Some(old) = &claim {
+                    note(
+                        old.slot != new.slot || old.provider != new.provider,
+                        Violation::SlotSwapped,
+                    );
+                    note(
+                        old.attempt != new.attempt
+                            || (new.standing < old.standing && old.standing >= Standing::Seen),
+                        Violation::WentBackwards,
+                    );
+                } else {
+                    let used = record.map_or(0, |r| r.last_attempt);
+                    note(
+                        new.attempt <= used && new.standing < Standing::Seen,
+                        Violation::WentBackwards,
+                    );
+                }
+                claim = Some(new.clone());
+            }
+            Action::Create => {
+                let sent = claim.as_ref().is_some_and(|c| c.standing != Standing::Unsent);
+                note(!sent, Violation::CreateWithoutClaim);
+                note(!matches!(desired.intent, Intent::Run(_)), Violation::CreateUnwanted);
+                note(
+                    matches!(state, Some(MachineState::Foreign)),
+                    Violation::CreateOnForeign,
+                );
+                note(
+                    claim.as_ref().is_some_and(|c| c.retiring.is_some()),
+                    Violation::CreateWhileRetiring,
+                );
+                note(
+                    seen.presence != Presence::Normal && before.is_some() && !there,
+                    Violation::CreateInMassDisappearance,
+                );
+            }
+            Action::Seal => {
+                note(record.is_none_or(|r| r.proven.is_none()), Violation::SealUnproven);
+            }
+            Action::Delete => {
+                let called_for = matches!(desired.intent, Intent::Delete)
+                    || claim.as_ref().is_some_and(|c| c.retiring.is_some())
+                    || !there;
+                note(!called_for, Violation::DeleteWithoutReason);
+            }
+            Action::DropClaim(_) => {
+                let nothing_sent =
+                    before.as_ref().is_some_and(|c| c.standing == Standing::Unsent);
+                note(there && !nothing_sent, Violation::DroppedWhileThere);
+                note(may_land, Violation::DroppedUnsettled);
+                claim = None;
+            }
+            Action::ReleaseFinalizer => {
+                note(
+                    claim.is_some() && !matches!(desired.intent, Intent::Abandon),
+                    Violation::ReleasedWithClaim,
+                );
+                note(
+                    !matches!(desired.intent, Intent::Delete | Intent::Abandon),
+                    Violation::ReleasedUnwanted,
+                );
+                finalizer = false;
+            }
+            Action::RecordProven(_) => {}
+        }
+    }
+    note(effects > 1, Violation::TwoEffects);
+    let idle = plan.actions.is_empty() && plan.waiting.is_none() && plan.recheck.is_none();
+    note(idle && !plan.is_gone(), Violation::Stalled);
+    wrong
+}

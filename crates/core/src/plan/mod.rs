@@ -1,0 +1,161 @@
+//! `plan`: what is wanted and what is seen, in; what to do next, out.
+//!
+//! Pure: the same input gives the same output, and planning again after nothing happened
+//! gives the same plan. `docs/states.md` has the whole table; each row has a test.
+//!
+//! ```text
+//!            Pending ──claim──▶ Provisioning ──runs, has an address──▶ Running
+//!               ▲                    │  ▲                                │
+//!               │                    │  └───── stopped: start again ─────┤
+//!               └──── claim dropped ─┴── retiring: delete until absent ──┘
+//!      deleted at any time: Deleting ──absent and settled──▶ gone
+//! ```
+
+mod bring_up;
+mod reason;
+mod teardown;
+
+
+pub use reason::{Phase, Waiting};
+
+use crate::{
+    machine::{Claim, ErrorClass, Proven, SpentWhy, Standing},
+    proxy::{Desired, Intent, Look, Observed, ProviderSight, Recorded},
+};
+use std::time::Duration;
+
+/// One thing to be done. A pass carries them out in order; the first that fails, or that is
+/// not done yet, ends the pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Begin a record: from here on the Proxy cannot vanish without us.
+    HoldFinalizer,
+    /// Write a claim down before anything is asked for.
+    RecordClaim(Claim),
+    /// Call the provider's `create` with the recorded claim.
+    Create,
+    /// Call the provider's `seal`.
+    Seal,
+    /// Call the provider's `delete`.
+    Delete,
+    /// Write down what the look showed.
+    RecordOutcome(Claim),
+    /// Write down that the proxy was proven.
+    RecordProven(Proven),
+    /// Give the claim up; its slot is spent.
+    DropClaim(SpentWhy),
+    /// Remove the record: the Proxy may go.
+    ReleaseFinalizer,
+}
+
+impl Action {
+    /// Whether it calls the provider.
+    pub const fn is_effect(&self) -> bool {
+        matches!(self, Self::Create | Self::Seal | Self::Delete)
+    }
+}
+
+/// What to do next, and why nothing more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where the Proxy stands.
+    pub phase: Phase,
+    /// What to do, in order.
+    pub actions: Vec<Action>,
+    /// What is waited for, if anything.
+    pub waiting: Option<Waiting>,
+    /// When to look again though nobody asks; `None`: only when something changes.
+    pub recheck: Option<Duration>,
+}
+
+impl Plan {
+    fn new(phase: Phase) -> Self {
+        Self { phase, actions: Vec::new(), waiting: None, recheck: None }
+    }
+    fn then(mut self, action: Action) -> Self {
+        self.actions.push(action);
+        self
+    }
+    fn waiting(mut self, waiting: Waiting, recheck: Duration) -> Self {
+        self.waiting = Some(waiting);
+        self.recheck = Some(recheck);
+        self
+    }
+    const fn recheck(mut self, after: Duration) -> Self {
+        self.recheck = Some(after);
+        self
+    }
+    /// Whether nothing is left to do for a Proxy that should be gone.
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+}
+
+/// Decides the next step for one Proxy.
+pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
+    let record = match &seen.recorded {
+        Recorded::Unreadable(text) => {
+            return Plan::new(Phase::Failed)
+                .waiting(Waiting::RecordUnreadable(text.clone()), crate::backoff::SLOWLY);
+        }
+        Recorded::Held(record) if record.installation != desired.installation => {
+            let theirs = record.installation.to_string();
+            return Plan::new(Phase::Failed)
+                .waiting(Waiting::InstallationChanged(theirs), crate::backoff::SLOWLY);
+        }
+        Recorded::Held(record) => Some(record),
+        Recorded::Nothing => None,
+    };
+    match (&desired.intent, record) {
+        (Intent::Delete | Intent::Abandon, None) => Plan::new(Phase::Gone),
+        (Intent::Abandon, Some(_)) => Plan::new(Phase::Deleting).then(Action::ReleaseFinalizer),
+        (Intent::Delete, Some(record)) => teardown::plan(record, seen),
+        (Intent::Run(spec), record) => bring_up::plan(spec, record, seen),
+        (Intent::Paused(_), _) => bring_up::watch(seen, Waiting::Suspended),
+        (Intent::Hold(findings), _) => {
+            bring_up::watch(seen, Waiting::Rejected(findings.clone()))
+        }
+    }
+}
+
+/// The claim as it must stand before a creating request may be sent for it.
+fn about_to_send(claim: &Claim) -> Option<Claim> {
+    let recorded = matches!(claim.standing, Standing::Sent);
+    (!recorded).then(|| Claim { standing: Standing::Sent, handles: Vec::new(), ..claim.clone() })
+}
+
+/// What a look that was not answered makes of the plan; `None` when it was answered.
+fn unanswered<T>(phase: Phase, look: &Look<T>, seen: &Observed) -> Option<Plan> {
+    let trouble = match look {
+        Look::Seen(_) => return None,
+        Look::Failed(trouble) => trouble.clone(),
+        Look::NotAsked if seen.provider == ProviderSight::Unconfigured => {
+            return Some(
+                Plan::new(phase).waiting(Waiting::ProviderUnconfigured, crate::backoff::SLOWLY),
+            );
+        }
+        Look::NotAsked => return held_back(phase, seen),
+    };
+    let wait = seen
+        .history
+        .holding(seen.now)
+        .map_or(crate::backoff::SOON, |f| f.retry_at.saturating_sub(seen.now));
+    Some(Plan::new(phase).waiting(Waiting::Trouble { looking: true, trouble }, wait))
+}
+
+/// The plan while an earlier failure forbids another call.
+fn held_back(phase: Phase, seen: &Observed) -> Option<Plan> {
+    let failure = seen.history.holding(seen.now)?;
+    // An unknown outcome is looked at, not waited out, and a lock is asked for again soon;
+    // both waits are short.
+    let wait = failure.retry_at.saturating_sub(seen.now);
+    Some(Plan::new(phase).waiting(
+        Waiting::Trouble { looking: false, trouble: failure.trouble.clone() },
+        wait.max(Duration::from_millis(1)),
+    ))
+}
+
+/// Whether repeating the failed call cannot help until someone changed something.
+pub(crate) const fn is_failed(class: ErrorClass) -> bool {
+    matches!(class, ErrorClass::Permanent)
+}

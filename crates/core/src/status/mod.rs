@@ -1,0 +1,321 @@
+//! What a person is told. Output only: nothing here is ever read back for a decision.
+
+mod reason;
+
+pub use reason::Reason;
+
+use crate::{
+
+    machine::{Addresses, Host, MachineKey, MachineState, ProviderName, Slot},
+    plan::{Phase, Plan, Waiting},
+    proxy::{CredentialSight, Desired, Observed, Serving, ServingFault},
+};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// The four conditions of a Proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ConditionType {
+    /// The manifest is sound and its provider is configured.
+    Accepted,
+    /// The machine is started and has reported an address.
+    Provisioned,
+    /// A request to the proxy, authenticated where it has auth, was answered with our key.
+    Serving,
+    /// The proxy is proven by traffic through it.
+    Ready,
+}
+
+/// A condition holds, does not, or is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It is not known.
+    Unknown,
+}
+
+/// One condition, with its closed reason and a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Which one.
+    pub r#type: ConditionType,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// Why.
+    pub reason: Reason,
+    /// Why, for people, with what to do about it.
+    pub message: String,
+}
+
+/// The machine as people see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// Its name on the hypervisor.
+    pub name: String,
+    /// Its slot, in the provider's words.
+    pub id: Slot,
+    /// The host it lives on, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
+    /// Which attempt it is.
+    pub attempt: u32,
+}
+
+/// The status of a Proxy. Transition times are added by whoever keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyStatus {
+    /// Where it stands, in one word.
+    pub phase: Phase,
+    /// The generation of the manifest that this status speaks of.
+    pub observed_generation: i64,
+    /// The provider that holds the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderName>,
+    /// The machine, once one is promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineStatus>,
+    /// The machine's addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Where clients connect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<SocketAddr>,
+    /// The egress address that a proof observed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress_ip: Option<IpAddr>,
+    /// `Accepted`, `Provisioned`, `Serving`, `Ready`, in this order.
+    pub conditions: Vec<Condition>,
+}
+
+impl ProxyStatus {
+    /// One of the four conditions.
+    pub fn condition(&self, r#type: ConditionType) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.r#type == r#type)
+    }
+}
+
+/// Says how a Proxy stands after a pass that was planned like this.
+pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
+    let record = seen.recorded.record();
+    let claim = seen.recorded.claim();
+    let endpoint = endpoint(desired, seen);
+    let accepted = accepted(desired, plan);
+    let provisioned = provisioned(seen, plan);
+    let serving = serving(desired, seen, &provisioned);
+    let ready = ready(&serving);
+    ProxyStatus {
+        phase: plan.phase,
+        observed_generation: desired.generation,
+        provider: claim
+            .map(|c| c.provider.clone())
+            .or_else(|| desired.spec().map(|s| s.provider.clone())),
+        machine: record.zip(claim).map(|(record, claim)| MachineStatus {
+            name: MachineKey::new(record.machine_uid.clone()).name().to_owned(),
+            id: claim.slot.clone(),
+            host: seen.machine.seen().and_then(|m| m.host.clone()).or_else(|| claim.host.clone()),
+            attempt: claim.attempt,
+        }),
+        addresses: match seen.machine.seen().map(|m| &m.state) {
+            Some(MachineState::Running(Addresses::Reported { addresses, .. })) => addresses.clone(),
+            _ => record.and_then(|r| r.proven.as_ref()).map(|p| p.address).into_iter().collect(),
+        },
+        endpoint,
+        egress_ip: record.and_then(|r| r.proven.as_ref()).and_then(|p| p.egress),
+        conditions: vec![accepted, provisioned, serving, ready],
+    }
+}
+
+/// Where the proxy is asked, and where clients connect: the best reported address, else the
+/// proven one while the machine is silent.
+pub fn endpoint(desired: &Desired, seen: &Observed) -> Option<SocketAddr> {
+    let wanted_port = desired
+        .spec()
+        .and_then(|s| s.port)
+        .unwrap_or(crate::proxy_config::DEFAULT_PORT);
+    match seen.machine.seen().map(|m| &m.state) {
+        Some(MachineState::Running(Addresses::Reported { addresses, port })) => addresses
+            .first()
+            .map(|ip| SocketAddr::new(*ip, port.unwrap_or(wanted_port))),
+        Some(MachineState::Running(Addresses::Unreported)) => seen
+            .recorded
+            .record()
+            .and_then(|r| r.proven.as_ref())
+            .map(|p| SocketAddr::new(p.address, wanted_port)),
+        _ => None,
+    }
+}
+
+fn condition(
+    r#type: ConditionType,
+    status: ConditionStatus,
+    reason: Reason,
+    message: impl Into<String>,
+) -> Condition {
+    Condition { r#type, status, reason, message: message.into() }
+}
+
+fn accepted(desired: &Desired, plan: &Plan) -> Condition {
+    use ConditionStatus::{False, True};
+    let no = |reason, message: String| condition(ConditionType::Accepted, False, reason, message);
+    match &plan.waiting {
+        Some(Waiting::Rejected(findings)) => {
+            let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            no(Reason::Invalid, all.join("; "))
+        }
+        Some(Waiting::ProviderUnconfigured) => {
+            let name = desired.spec().map_or("its provider", |s| s.provider.as_str());
+            no(
+                Reason::ProviderUnconfigured,
+                format!("no provider {name:?} is configured: add it to the configuration, or correct spec.provider"),
+            )
+        }
+        Some(Waiting::InstallationChanged(theirs)) => no(
+            Reason::InstallationChanged,
+            format!(
+                "the record belongs to installation {theirs:?}, this is {:?}: nothing is touched; restore the installation id",
+                desired.installation.as_str()
+            ),
+        ),
+        Some(Waiting::RecordUnreadable(text)) => no(Reason::RecordUnreadable, text.clone()),
+        _ => condition(ConditionType::Accepted, True, Reason::Accepted, "the manifest is sound"),
+    }
+}
+
+fn provisioned(seen: &Observed, plan: &Plan) -> Condition {
+    use ConditionStatus::{False, True, Unknown};
+    let say = |status, reason, message: String| {
+        condition(ConditionType::Provisioned, status, reason, message)
+    };
+    let runs = match seen.machine.seen().map(|m| &m.state) {
+        Some(MachineState::Running(Addresses::Reported { .. })) => true,
+        Some(MachineState::Running(Addresses::Unreported)) => {
+            seen.recorded.record().is_some_and(|r| r.proven.is_some())
+        }
+        _ => false,
+    };
+    let busy = seen.machine.seen().and_then(|m| m.busy.as_deref());
+    match &plan.waiting {
+        Some(
+            Waiting::Removing { .. }
+            | Waiting::Replacing(_)
+            | Waiting::Restarting { .. }
+            | Waiting::CreateMayLand { .. },
+        )
+        | None
+            if runs && plan.phase == Phase::Running =>
+        {
+            say(True, Reason::Provisioned, "the machine runs and has an address".into())
+        }
+        None if plan.phase == Phase::Deleting => say(
+            False,
+            Reason::Deleting,
+            "the machine is gone; the record is being released".into(),
+        ),
+        Some(waiting) if !runs || plan.phase == Phase::Deleting => {
+            let (reason, message) = reason::of(waiting);
+            let unknown = matches!(
+                waiting,
+                Waiting::Trouble { looking: true, .. } | Waiting::Undecided(_) | Waiting::RecordUnreadable(_)
+            );
+            say(if unknown { Unknown } else { False }, reason, message)
+        }
+        Some(waiting @ Waiting::Replacing(_)) => {
+            let (reason, message) = reason::of(waiting);
+            say(False, reason, message)
+        }
+        _ if runs => say(
+            True,
+            Reason::Provisioned,
+            busy.map_or_else(
+                || "the machine runs and has an address".into(),
+                |lock| format!("the machine runs and has an address; the hypervisor holds it ({lock})"),
+            ),
+        ),
+        _ => say(False, Reason::Pending, "the next look decides".into()),
+    }
+}
+
+fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condition {
+    use ConditionStatus::{False, True, Unknown};
+    let say =
+        |status, reason, message: String| condition(ConditionType::Serving, status, reason, message);
+    if provisioned.status != True {
+        // Not seen is not gone: what was proven stands until the machine is known to be off.
+        return say(
+            if provisioned.status == Unknown { Unknown } else { False },
+            Reason::NotProvisioned,
+            "the machine is not known to run".into(),
+        );
+    }
+    if seen.credential == CredentialSight::Lost {
+        return say(
+            Unknown,
+            Reason::CredentialLost,
+            "the generated password is lost, so the proxy cannot be asked; it keeps running for \
+             clients that know the password; delete the Proxy to get a new one"
+                .into(),
+        );
+    }
+    if let CredentialSight::Missing(what) = &seen.credential {
+        return say(Unknown, Reason::SecretMissing, what.clone());
+    }
+    match &seen.serving {
+        Serving::Answered { endpoint, .. } => {
+            say(True, Reason::Serving, format!("{endpoint} answered with the machine's key"))
+        }
+        Serving::Failed { endpoint, fault, text } => {
+            let proven = seen.recorded.record().is_some_and(|r| r.proven.is_some());
+            let threshold = desired.spec().map_or(1, |s| s.failure_threshold);
+            let faults = seen.history.serving_faults();
+            let hard = *fault == ServingFault::WrongProxy;
+            if proven && faults < threshold && !hard {
+                say(
+                    True,
+                    Reason::Serving,
+                    format!("{endpoint} answered before; failed {faults} of {threshold} times since: {text}"),
+                )
+            } else {
+                let reason = match fault {
+                    ServingFault::PortClosed => Reason::PortClosed,
+                    ServingFault::AuthRejected => Reason::AuthRejected,
+                    ServingFault::WrongProxy => Reason::WrongProxy,
+                    ServingFault::Slow => Reason::Slow,
+                };
+                say(False, reason, format!("{endpoint}: {text}"))
+            }
+        }
+        Serving::NotAsked => {
+            say(Unknown, Reason::NotAsked, "the proxy was not asked in the last pass".into())
+        }
+    }
+}
+
+fn ready(serving: &Condition) -> Condition {
+    let say = |status, reason, message: &str| condition(ConditionType::Ready, status, reason, message);
+    match serving.status {
+        ConditionStatus::False => {
+            say(ConditionStatus::False, Reason::NotServing, "the proxy does not serve")
+        }
+        ConditionStatus::True | ConditionStatus::Unknown => say(
+            ConditionStatus::Unknown,
+            Reason::NotProven,
+            "traffic through the proxy is not probed yet",
+        ),
+    }
+}
+
+/// The wait until the next look, for people.
+pub(crate) fn in_words(wait: std::time::Duration) -> String {
+    let secs = wait.as_secs();
+    match secs {
+        0 => "less than a second".into(),
+        1..=119 => format!("{secs} s"),
+        _ => format!("{} min", secs.div_ceil(60)),
+    }
+}
+

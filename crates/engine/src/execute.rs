@@ -1,0 +1,289 @@
+//! Act: carries a plan out, in order, and makes no choice. The first action that fails, or
+//! is not done yet, ends the pass.
+
+use crate::{
+    Credentials, Found, PermitSource, Providers,
+    observe::{self, Sight},
+    store::{Store, StoreError, Version},
+};
+use egress_core::{
+    Claim, ErrorClass, MachineKey, Record, Standing,
+    history::History,
+    machine::Retirement,
+    plan::{Action, Plan, Waiting},
+    proxy::{Desired, Intent, Trouble},
+    proxy_config::Auth,
+};
+use egress_provider::{Permit, Progress, Provider};
+use std::time::Duration;
+
+/// A call that has not ended by then is given up as an unknown outcome, whatever the
+/// provider promised about its own deadlines.
+const CALL_BACKSTOP: Duration = Duration::from_secs(660);
+
+/// The parts of the engine that acting needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Hands<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) providers: &'a Providers,
+    pub(crate) credentials: &'a dyn Credentials,
+    pub(crate) permits: &'a dyn PermitSource,
+}
+
+/// How far the plan was carried out.
+#[derive(Debug)]
+pub(crate) enum Executed {
+    /// To its end.
+    All,
+    /// A call is in progress; look again after so long.
+    Waiting(Duration, String),
+    /// A call failed; history knows.
+    Failed(Trouble),
+    /// The store failed; nothing after it was done.
+    Store(StoreError),
+}
+
+/// The record as it is being changed, saved before the next provider call and at the end.
+struct Draft<'a> {
+    hands: Hands<'a>,
+    desired: &'a Desired,
+    saved: Option<Record>,
+    version: Option<Version>,
+    record: Option<Record>,
+}
+
+impl Draft<'_> {
+    async fn save(&mut self) -> Result<(), StoreError> {
+        let Some(record) = &self.record else { return Ok(()) };
+        if self.saved.as_ref() == Some(record) {
+            return Ok(());
+        }
+        let version =
+            self.hands.store.save(&self.desired.proxy, record, self.version.as_ref()).await?;
+        let deleting = matches!(self.desired.intent, Intent::Delete);
+        self.hands.providers.note(self.saved.as_ref(), Some(record), deleting);
+        self.version = Some(version);
+        self.saved = Some(record.clone());
+        Ok(())
+    }
+
+    fn claim(&mut self) -> Option<&mut Claim> {
+        self.record.as_mut().and_then(|r| r.claim.as_mut())
+    }
+
+    async fn release(&mut self) -> Result<(), StoreError> {
+        if let Some(version) = self.version.take() {
+            self.hands.store.remove(&self.desired.proxy, &version).await?;
+        }
+        self.hands.providers.note(self.saved.as_ref(), None, true);
+        self.saved = None;
+        self.record = None;
+        Ok(())
+    }
+}
+
+/// Carries `plan` out.
+pub(crate) async fn execute(
+    hands: Hands<'_>,
+    desired: &Desired,
+    sight: &Sight,
+    plan: &Plan,
+    history: &mut History,
+) -> Executed {
+    let mut draft = Draft {
+        hands,
+        desired,
+        saved: sight.stored.as_ref().map(|s| s.record.clone()),
+        version: sight.stored.as_ref().map(|s| s.version.clone()),
+        record: sight.stored.as_ref().map(|s| s.record.clone()),
+    };
+    let mut ended = Executed::All;
+    for action in &plan.actions {
+        match act(&mut draft, action, sight, plan, history).await {
+            Ok(Executed::All) => {}
+            Ok(stop) => {
+                ended = stop;
+                break;
+            }
+            Err(e) => return Executed::Store(e),
+        }
+    }
+    match draft.save().await {
+        Ok(()) => ended,
+        Err(e) => Executed::Store(e),
+    }
+}
+
+async fn act(
+    draft: &mut Draft<'_>,
+    action: &Action,
+    sight: &Sight,
+    plan: &Plan,
+    history: &mut History,
+) -> Result<Executed, StoreError> {
+    let desired = draft.desired;
+    match action {
+        Action::HoldFinalizer => {
+            draft.record = Some(Record::new(
+                desired.uid.clone(),
+                desired.installation.clone(),
+                desired.proxy.clone(),
+            ));
+        }
+        Action::RecordClaim(claim) | Action::RecordOutcome(claim) => {
+            if let Some(record) = &mut draft.record {
+                let new = record.claim.is_none();
+                record.last_attempt = record.last_attempt.max(claim.attempt);
+                record.claim = Some(claim.clone());
+                if new || claim.standing == Standing::Sent {
+                    history.note_claimed(claim);
+                }
+            }
+        }
+        Action::RecordProven(proven) => {
+            if let Some(record) = &mut draft.record {
+                record.proven = Some(proven.clone());
+            }
+        }
+        Action::DropClaim(why) => {
+            if let Some(record) = draft.record.take() {
+                let fault = record.claim.as_ref().and_then(|c| c.retiring).map_or(
+                    plan.waiting == Some(Waiting::RemovedOutside),
+                    Retirement::is_fault,
+                );
+                if fault {
+                    history.note_replacement(sight.seen.now);
+                }
+                draft.record = Some(record.without_claim(*why));
+            }
+        }
+        Action::ReleaseFinalizer => {
+            if let Err(trouble) = draft.hands.credentials.forget(&desired.proxy).await {
+                return Ok(Executed::Failed(trouble));
+            }
+            draft.release().await?;
+        }
+        Action::Create | Action::Seal | Action::Delete => {
+            draft.save().await?;
+            return Ok(call(draft, action, sight, plan, history).await);
+        }
+    }
+    Ok(Executed::All)
+}
+
+/// One call to the provider, and what it means for the claim.
+async fn call(
+    draft: &mut Draft<'_>,
+    action: &Action,
+    sight: &Sight,
+    plan: &Plan,
+    history: &mut History,
+) -> Executed {
+    let (Some(lane), Some(record)) = (&sight.lane, &draft.saved) else {
+        return Executed::All; // the audit refuses such plans
+    };
+    let key = MachineKey::new(record.machine_uid.clone());
+    let Some(claim) = record.claim.clone() else { return Executed::All };
+    let now = sight.seen.now;
+    let Some(permit) = draft.hands.permits.permit(claim.attempt) else {
+        let trouble = Trouble {
+            class: ErrorClass::Transient,
+            text: "this process does not hold the lock or lease that lets it act".into(),
+        };
+        history.note_failure(trouble.clone(), &key, now);
+        return Executed::Failed(trouble);
+    };
+    let asked = tokio::time::timeout(
+        CALL_BACKSTOP,
+        ask(draft, lane.provider().as_ref(), action, &key, &claim, &permit),
+    );
+    let result = asked.await.unwrap_or_else(|_| {
+        Err(Trouble {
+            class: ErrorClass::OutcomeUnknown,
+            text: format!("no answer within {} s", CALL_BACKSTOP.as_secs()),
+        })
+    });
+    if *action == Action::Create {
+        history.note_created(claim.attempt, result.as_ref().err().map(|t| t.class), now);
+        if result.is_ok() && matches!(plan.waiting, Some(Waiting::Restarting { .. })) {
+            history.note_restart(now);
+        }
+    }
+    if let Some(claim) = draft.claim() {
+        outcome(claim, action, &result);
+    }
+    match result {
+        Ok(Progress::Done) => {
+            history.note_success();
+            Executed::All
+        }
+        Ok(Progress::InProgress { step, recheck, .. }) => {
+            history.note_success();
+            Executed::Waiting(recheck, step)
+        }
+        Err(trouble) => {
+            history.note_failure(trouble.clone(), &key, now);
+            Executed::Failed(trouble)
+        }
+    }
+}
+
+async fn ask(
+    draft: &Draft<'_>,
+    provider: &dyn Provider,
+    action: &Action,
+    key: &MachineKey,
+    claim: &Claim,
+    permit: &Permit,
+) -> Result<Progress, Trouble> {
+    let told = |result: egress_provider::Result<Progress>| result.map_err(|e| observe::trouble(&e));
+    match action {
+        Action::Seal => told(provider.seal(key, claim, permit).await),
+        Action::Delete => told(provider.delete(key, claim, permit).await),
+        _ => {
+            let source = draft.desired.spec().map(|s| &s.auth);
+            let auth = match source {
+                Some(source) => draft.hands.credentials.ensure(&draft.desired.proxy, source).await?,
+                None => Found::NotNeeded,
+            };
+            let auth = match auth {
+                Found::Known(credential) => credential.auth(),
+                Found::NotNeeded => Auth::None {},
+                Found::Nothing | Found::Missing(_) => {
+                    return Err(Trouble {
+                        class: ErrorClass::Transient,
+                        text: "the credentials vanished before the machine was made".into(),
+                    });
+                }
+            };
+            match observe::wanted(draft.desired, auth) {
+                Some(wanted) => told(provider.create(key, claim, &wanted, permit).await),
+                None => Ok(Progress::Done), // the audit refuses such plans
+            }
+        }
+    }
+}
+
+/// What an answer means for the claim. A create that is done is not written down: the next
+/// look shows the machine running, and that look is recorded together with the first proof.
+fn outcome(claim: &mut Claim, action: &Action, result: &Result<Progress, Trouble>) {
+    match (action, result) {
+        (Action::Create, Ok(Progress::InProgress { handles, .. })) if !handles.is_empty() => {
+            claim.standing = claim.standing.max(Standing::Accepted);
+            claim.handles.clone_from(handles);
+        }
+        (Action::Create, Err(trouble)) if trouble.class == ErrorClass::Conflict => {
+            claim.retiring = Some(Retirement::SlotTaken);
+        }
+        (Action::Seal, Ok(Progress::Done)) => {
+            claim.standing = Standing::Sealed;
+            claim.handles.clear();
+        }
+        (Action::Seal | Action::Delete, Ok(Progress::InProgress { handles, .. })) => {
+            claim.handles.clone_from(handles);
+        }
+        (Action::Delete, Ok(Progress::Done)) => claim.handles.clear(),
+        _ => {}
+    }
+}
+

@@ -1,0 +1,129 @@
+//! One pass over one Proxy: look, decide, act, tell. Standalone and cluster run this same
+//! function; whoever calls it sees to it that passes of one Proxy never overlap.
+
+use crate::{
+    Credentials, PermitSource, Prober, Providers,
+    execute::{Executed, Hands, execute},
+    observe::{Eyes, Sight, observe},
+    store::{Store, StoreError},
+};
+use egress_core::{
+    backoff,
+    history::History,
+    plan::{Plan, Waiting, plan},
+    proxy::Desired,
+    status::{ProxyStatus, status},
+};
+use std::{sync::Arc, time::Duration};
+
+/// All that a pass works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// Where records are kept.
+    pub store: Arc<dyn Store>,
+    /// The configured providers.
+    pub providers: Arc<Providers>,
+    /// Where passwords are kept.
+    pub credentials: Arc<dyn Credentials>,
+    /// What asks proxies who they are.
+    pub prober: Arc<dyn Prober>,
+    /// Where the right to act comes from.
+    pub permits: Arc<dyn PermitSource>,
+}
+
+/// How a pass ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How the Proxy stands now.
+    pub status: ProxyStatus,
+    /// What was planned, for tests and logs.
+    pub plan: Plan,
+    /// When to look again; `None`: only when something changes.
+    pub recheck: Option<Duration>,
+    /// Nothing is left: the Proxy may be forgotten.
+    pub gone: bool,
+}
+
+/// A pass that could not be made. Nothing was changed after the error.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// The store could not be read or written.
+    #[error("store")]
+    Store(#[source] StoreError),
+}
+
+/// Looks at one Proxy, decides the next step, carries it out.
+///
+/// `now` is this process's monotonic clock, `history` what it remembers of this Proxy.
+pub async fn pass(
+    parts: &Parts,
+    desired: &Desired,
+    now: Duration,
+    history: &mut History,
+) -> Result<Outcome, PassError> {
+    let eyes = Eyes {
+        store: parts.store.as_ref(),
+        providers: &parts.providers,
+        credentials: parts.credentials.as_ref(),
+        prober: parts.prober.as_ref(),
+    };
+    let hands = Hands {
+        store: parts.store.as_ref(),
+        providers: &parts.providers,
+        credentials: parts.credentials.as_ref(),
+        permits: parts.permits.as_ref(),
+    };
+    let mut sight = observe(eyes, desired, now, history).await?;
+    let decided = plan(desired, &sight.seen);
+    debug_assert_eq!(
+        egress_core::audit::audit(desired, &sight.seen, &decided),
+        vec![],
+        "{desired:?} {:?} {decided:?}",
+        sight.seen
+    );
+    let executed = execute(hands, desired, &sight, &decided, history).await;
+    if let (Some(offer), Executed::Store(_)) = (sight.seen.offer.seen(), &executed) {
+        parts.providers.unreserve(offer, &desired.proxy); // offered and not recorded
+    }
+    tell(desired, &mut sight, decided, executed, history)
+}
+
+fn tell(
+    desired: &Desired,
+    sight: &mut Sight,
+    decided: Plan,
+    executed: Executed,
+    history: &History,
+) -> Result<Outcome, PassError> {
+    let done = matches!(executed, Executed::All);
+    let gone = decided.is_gone()
+        || (done && decided.actions.last() == Some(&egress_core::plan::Action::ReleaseFinalizer));
+    let (told, recheck) = match executed {
+        Executed::Store(e) => return Err(PassError::Store(e)),
+        Executed::All => (decided.clone(), decided.recheck),
+        Executed::Waiting(recheck, step) => (in_progress(&decided, step), Some(recheck)),
+        Executed::Failed(trouble) => {
+            // Planned again, the failure is what is waited for, with its wait.
+            sight.seen.history = history.clone();
+            let wait = history
+                .holding(sight.seen.now)
+                .map_or(backoff::SOON, |f| f.retry_at.saturating_sub(sight.seen.now));
+            let told = Plan {
+                waiting: Some(Waiting::Trouble { looking: false, trouble }),
+                ..decided.clone()
+            };
+            (told, Some(wait))
+        }
+    };
+    Ok(Outcome { status: status(desired, &sight.seen, &told), plan: decided, recheck, gone })
+}
+
+/// The plan with the step that a call just named.
+fn in_progress(decided: &Plan, step: String) -> Plan {
+    let waiting = match &decided.waiting {
+        Some(Waiting::Creating { .. }) => Some(Waiting::Creating { step }),
+        Some(Waiting::Removing { .. }) => Some(Waiting::Removing { step }),
+        other => other.clone(),
+    };
+    Plan { waiting, ..decided.clone() }
+}

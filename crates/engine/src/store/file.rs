@@ -1,1 +1,0 @@
-//! Records in files.

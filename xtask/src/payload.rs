@@ -1,0 +1,58 @@
+//! `cargo xtask payload`: the proxy's program as machines get it, with no library needed.
+
+use crate::{Stop, run};
+use std::path::Path;
+
+/// Builds the static proxyd and prints its path and size.
+pub(crate) fn payload(root: &Path) -> Result<(), Stop> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    // With a target named, the flag reaches the program and no build script.
+    let path = run::built(
+        run::cargo(root)
+            .args([
+                "build",
+                "--release",
+                "--package",
+                "egress-proxyd",
+                "--bin",
+                "proxyd",
+            ])
+            .args(["--target", &target])
+            .env("RUSTFLAGS", "-C target-feature=+crt-static"),
+        "proxyd",
+    )?;
+    let program = std::fs::read(&path)?;
+    if names_loader(&program) {
+        return Err(Stop::Because(format!(
+            "{} still asks for a dynamic loader",
+            path.display()
+        )));
+    }
+    println!("{} {} bytes", path.display(), program.len());
+    Ok(())
+}
+
+/// Whether the program carries the path of glibc's loader, as only a dynamic one does.
+fn names_loader(program: &[u8]) -> bool {
+    [&b"/ld-linux"[..], b"/lib/ld-", b"/lib64/ld-"]
+        .iter()
+        .any(|loader| {
+            program
+                .get(..4096)
+                .unwrap_or(program)
+                .windows(loader.len())
+                .any(|at| at == *loader)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dynamic_program_is_told_from_a_static_one() {
+        let own = std::fs::read(std::env::current_exe().expect("path")).expect("own program");
+        assert!(names_loader(&own), "tests are linked dynamically");
+        assert!(!names_loader(b"\x7fELF without a loader"));
+    }
+}
