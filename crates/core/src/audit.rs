@@ -2,9 +2,9 @@
 //! planner. Runs in every test and in debug builds.
 
 use crate::{
-    machine::{Claim, MachineState, Standing},
+    machine::{Claim, MachineState, Standing, StopReason},
     plan::{Action, Plan},
-    proxy::{Desired, Intent, Look, Observed, Presence, ProviderSight, Recorded},
+    proxy::{Desired, Intent, Look, Observed, Presence, ProviderSight, Recorded, Serving},
 };
 
 /// Something a plan must never do.
@@ -14,7 +14,8 @@ pub enum Violation {
     TwoEffects,
     /// A provider call before the finalizer is held.
     EffectBeforeFinalizer,
-    /// A create without a recorded claim that says it may have been sent.
+    /// A create without a recorded claim that says it may have been sent; where nothing is
+    /// there, so that the request makes a machine, exactly that.
     CreateWithoutClaim,
     /// A create for a Proxy that should be gone, is paused or is rejected.
     CreateUnwanted,
@@ -24,18 +25,24 @@ pub enum Violation {
     CreateWhileRetiring,
     /// A create while too many machines are missing at once.
     CreateInMassDisappearance,
+    /// A seal or a delete without a claim that says where.
+    EffectWithoutClaim,
     /// A provider call though the look failed or could not decide.
     EffectUnseen,
     /// A provider call on a machine that is not ours.
     EffectOnNotOwned,
-    /// A provider call for a paused or rejected Proxy.
+    /// A provider call for a paused, rejected or abandoned Proxy.
     EffectWhileHeld,
-    /// Anything at all on a record that is unreadable or of another installation.
+    /// Anything at all on a record that is unreadable, a copy, or of another installation.
     ActionOnOthersRecord,
     /// A delete that no deletion, replacement or absence calls for.
     DeleteWithoutReason,
-    /// A seal before the proxy was proven.
+    /// A seal before the proxy was proven, or of a machine that does not run.
     SealUnproven,
+    /// A proof recorded though the proxy did not answer with our key, or without a claim.
+    ProvenUnanswered,
+    /// A claim given up without a delete before it for what a machine leaves behind.
+    DroppedUncleaned,
     /// A claim given up while its machine is there.
     DroppedWhileThere,
     /// A claim given up while a create may still land.
@@ -44,13 +51,17 @@ pub enum Violation {
     ReleasedWithClaim,
     /// The finalizer released though the Proxy should stay.
     ReleasedUnwanted,
-    /// A claim replaced by one for another slot without being dropped.
+    /// A claim replaced by one for another place without being dropped.
     SlotSwapped,
-    /// An attempt number used again, or a standing moved back past what was seen.
+    /// An attempt number used again, or a standing moved back past what was seen though the
+    /// machine that was seen is still there.
     WentBackwards,
     /// No action, no wait and no moment to look again, though the Proxy is not gone.
     Stalled,
 }
+
+#[cfg(test)]
+mod tests;
 
 /// All that is wrong with a plan; empty is good.
 pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> {
@@ -73,7 +84,7 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
         _ => None,
     };
     if let Some(record) = record
-        && record.installation != desired.installation
+        && (record.installation != desired.installation || record.proxy != desired.proxy)
     {
         note(!plan.actions.is_empty(), Violation::ActionOnOthersRecord);
         return wrong;
@@ -84,7 +95,9 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
     };
     let undecided = match (&seen.machine, state) {
         (Look::Failed(_), _) | (_, Some(MachineState::Unknown { .. })) => true,
-        (Look::NotAsked, _) => before.as_ref().is_some_and(|c| c.standing != Standing::Unsent),
+        (Look::NotAsked, _) => before
+            .as_ref()
+            .is_some_and(|c| c.standing != Standing::Unsent),
         _ => false,
     };
     let there = !matches!(state, Some(MachineState::Absent | MachineState::Foreign));
@@ -94,6 +107,10 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
         }
         ProviderSight::Unconfigured => claim.standing != Standing::Unsent,
     });
+    let anew = matches!(
+        state,
+        Some(MachineState::Absent | MachineState::Stopped(StopReason::HalfMade))
+    );
     let mut claim: Option<Claim> = before.clone();
     let mut finalizer = finalizer_before;
     let mut effects = 0;
@@ -107,7 +124,7 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
                 Violation::EffectOnNotOwned,
             );
             note(
-                matches!(desired.intent, Intent::Paused(_) | Intent::Hold(_)),
+                !matches!(desired.intent, Intent::Run(_) | Intent::Delete),
                 Violation::EffectWhileHeld,
             );
         }
@@ -116,12 +133,16 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
             Action::RecordClaim(new) | Action::RecordOutcome(new) => {
                 if let Some(old) = &claim {
                     note(
-                        old.slot != new.slot || old.provider != new.provider,
+                        old.slot != new.slot
+                            || old.provider != new.provider
+                            || old.cluster != new.cluster,
                         Violation::SlotSwapped,
                     );
                     note(
                         old.attempt != new.attempt
-                            || (new.standing < old.standing && old.standing >= Standing::Seen),
+                            || (new.standing < old.standing
+                                && old.standing >= Standing::Seen
+                                && !anew),
                         Violation::WentBackwards,
                     );
                 } else {
@@ -134,9 +155,17 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
                 claim = Some(new.clone());
             }
             Action::Create => {
-                let sent = claim.as_ref().is_some_and(|c| c.standing != Standing::Unsent);
-                note(!sent, Violation::CreateWithoutClaim);
-                note(!matches!(desired.intent, Intent::Run(_)), Violation::CreateUnwanted);
+                let absent = matches!(state, None | Some(MachineState::Absent));
+                let announced = claim.as_ref().is_some_and(|c| match c.standing {
+                    Standing::Unsent => false,
+                    Standing::Sent => true,
+                    _ => !absent,
+                });
+                note(!announced, Violation::CreateWithoutClaim);
+                note(
+                    !matches!(desired.intent, Intent::Run(_)),
+                    Violation::CreateUnwanted,
+                );
                 note(
                     matches!(state, Some(MachineState::Foreign)),
                     Violation::CreateOnForeign,
@@ -146,23 +175,31 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
                     Violation::CreateWhileRetiring,
                 );
                 note(
-                    seen.presence != Presence::Normal && before.is_some() && !there,
+                    seen.presence != Presence::Normal
+                        && matches!(state, None | Some(MachineState::Absent)),
                     Violation::CreateInMassDisappearance,
                 );
             }
             Action::Seal => {
-                note(record.is_none_or(|r| r.proven.is_none()), Violation::SealUnproven);
+                let runs = matches!(state, Some(MachineState::Running(_)));
+                let proven = record.is_some_and(|r| r.proven.is_some());
+                note(!proven || !runs, Violation::SealUnproven);
+                note(claim.is_none(), Violation::EffectWithoutClaim);
             }
             Action::Delete => {
                 let called_for = matches!(desired.intent, Intent::Delete)
                     || claim.as_ref().is_some_and(|c| c.retiring.is_some())
                     || !there;
                 note(!called_for, Violation::DeleteWithoutReason);
+                note(claim.is_none(), Violation::EffectWithoutClaim);
             }
             Action::DropClaim(_) => {
-                let nothing_sent =
-                    before.as_ref().is_some_and(|c| c.standing == Standing::Unsent);
+                let nothing_sent = before
+                    .as_ref()
+                    .is_some_and(|c| c.standing == Standing::Unsent);
                 note(there && !nothing_sent, Violation::DroppedWhileThere);
+                let cleaned = plan.actions.contains(&Action::Delete);
+                note(!cleaned && !nothing_sent, Violation::DroppedUncleaned);
                 note(may_land, Violation::DroppedUnsettled);
                 claim = None;
             }
@@ -177,7 +214,10 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
                 );
                 finalizer = false;
             }
-            Action::RecordProven(_) => {}
+            Action::RecordProven(_) => {
+                let answered = matches!(seen.serving, Serving::Answered { .. });
+                note(!answered || claim.is_none(), Violation::ProvenUnanswered);
+            }
         }
     }
     note(effects > 1, Violation::TwoEffects);

@@ -21,6 +21,9 @@ pub const CALL_DEADLINE: Duration = secs(30);
 pub const CRASH_WINDOW: Duration = secs(3600);
 /// How many stops within [`CRASH_WINDOW`] make a crash loop.
 pub const CRASH_LIMIT: usize = 3;
+/// How long a machine that was started again may still look stopped: reads may lag, and a
+/// machine that stops at once is not started in a tight loop.
+pub const RESTART_GRACE: Duration = secs(10);
 /// The first wait between two replacements that follow each other; doubles up to
 /// [`REPLACE_MAX`].
 pub const REPLACE_MIN: Duration = secs(30);
@@ -34,7 +37,7 @@ pub const PERMIT_LIFETIME: Duration = secs(30);
 /// `base` less up to a tenth, by the key: machines made together do not move together.
 pub fn with_jitter(base: Duration, key: &MachineKey) -> Duration {
     let millis = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
-    base - Duration::from_millis(key.spread(millis / 10 + 1))
+    base.saturating_sub(Duration::from_millis(key.spread(millis / 10 + 1)))
 }
 
 /// The wait before the `n`th repeat (from 1), doubling from `min` up to `max`.
@@ -46,15 +49,17 @@ pub fn doubling(min: Duration, max: Duration, n: u32) -> Duration {
 /// How long to wait after the `count`th failure in a row (from 1) of this class.
 pub fn after_failure(class: ErrorClass, count: u32, key: &MachineKey) -> Duration {
     let base = match class {
-        ErrorClass::Conflict | ErrorClass::OutcomeUnknown | ErrorClass::Busy => SOON,
-        ErrorClass::Transient | ErrorClass::Internal => {
-            doubling(BACKOFF_MIN, BACKOFF_MAX, count)
-        }
+        ErrorClass::Conflict | ErrorClass::Busy => SOON,
+        ErrorClass::OutcomeUnknown => doubling(SOON, BACKOFF_MAX, count),
+        ErrorClass::Transient | ErrorClass::Internal => doubling(BACKOFF_MIN, BACKOFF_MAX, count),
         ErrorClass::Capacity
         | ErrorClass::Unauthorized
         | ErrorClass::NeedsOperator
-        | ErrorClass::NotOwned
-        | ErrorClass::Permanent => doubling(secs(5), SLOWLY, count),
+        | ErrorClass::NotOwned => doubling(secs(5), SLOWLY, count),
+        ErrorClass::Permanent => SLOWLY,
     };
     with_jitter(base, key)
 }
+
+#[cfg(test)]
+mod tests;

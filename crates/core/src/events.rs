@@ -30,7 +30,12 @@ pub fn events(old: Option<&ProxyStatus>, new: &ProxyStatus) -> Vec<Event> {
     new.conditions
         .iter()
         .filter(|c| c.r#type != ConditionType::Ready)
-        .filter(|c| !matches!(c.reason, Reason::NotProvisioned | Reason::NotAsked | Reason::Pending))
+        .filter(|c| {
+            !matches!(
+                c.reason,
+                Reason::NotProvisioned | Reason::NotAsked | Reason::Pending
+            )
+        })
         .filter(|c| {
             old.and_then(|o| o.condition(c.r#type))
                 .is_none_or(|before| (before.status, before.reason) != (c.status, c.reason))
@@ -60,6 +65,11 @@ const fn is_on_its_way(reason: Reason) -> bool {
             | Reason::Deleting
             | Reason::CreateMayLand
             | Reason::Suspended
+            | Reason::Abandoned
+            | Reason::Starting
             | Reason::Busy
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,11 @@
 //! here is needed to be right, only to be patient.
 
 use crate::{
-    backoff::{self, CRASH_WINDOW, REFUSED_FOR},
-    machine::{Claim, ErrorClass, MachineKey, Record, Slot, SpentWhy, Standing},
+    backoff::{self, CRASH_WINDOW, REFUSED_FOR, RESTART_GRACE},
+    machine::{
+        Claim, ErrorClass, MachineKey, MachineState, ObservedMachine, Record, Slot, SpentWhy,
+        Standing,
+    },
     proxy::Trouble,
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -21,15 +24,34 @@ pub struct Failure {
     pub looking: bool,
 }
 
+impl Failure {
+    fn after(before: Option<&Self>, trouble: Trouble, key: &MachineKey, now: Duration) -> Self {
+        let count = before
+            .filter(|f| f.trouble.class == trouble.class)
+            .map_or(1, |f| f.count.saturating_add(1));
+        let retry_at = now + backoff::after_failure(trouble.class, count, key);
+        Self {
+            trouble,
+            count,
+            retry_at,
+            looking: false,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
+    /// The attempt that `restarts`, `boot` and `serving_faults` speak of.
+    attempt: Option<u32>,
     /// The attempt whose outcome is unknown, and since when nothing more was sent for it.
     open: Option<(u32, Duration)>,
     /// The attempt all of whose calls were made, and answered, in this process.
     witnessed: Option<u32>,
-    /// The last failed call, until one succeeds.
+    /// The last failed effect, until one succeeds.
     failure: Option<Failure>,
+    /// The last failed look, until one is answered.
+    unseen: Option<Failure>,
     /// When a stopped machine was started again.
     restarts: Vec<Duration>,
     /// When a machine was given up for a fault.
@@ -43,25 +65,64 @@ pub struct History {
 }
 
 impl History {
-    /// To be told each pass, before planning: begins the timers of what is seen first.
+    /// To be told each pass, before planning: begins the timers of what is seen first, and
+    /// forgets what was only true of an earlier machine.
     pub fn note_record(&mut self, record: Option<&Record>, now: Duration) {
         let Some(record) = record else {
-            *self = Self { failure: self.failure.take(), ..Self::default() };
+            *self = Self {
+                failure: self.failure.take(),
+                unseen: self.unseen.take(),
+                ..Self::default()
+            };
             return;
         };
+        let attempt = record.claim.as_ref().map(|claim| claim.attempt);
+        if attempt != self.attempt {
+            self.attempt = attempt;
+            self.restarts.clear();
+            self.boot = None;
+            self.serving_faults = 0;
+        }
+        self.spent
+            .retain(|attempt, _| record.spent.iter().any(|spent| spent.attempt == *attempt));
         for spent in &record.spent {
             self.spent.entry(spent.attempt).or_insert(now);
         }
         if let Some(claim) = &record.claim {
-            let unknown = claim.standing == Standing::Sent
+            let unknown = (claim.standing == Standing::Sent || claim.unsettled)
                 && self.witnessed != Some(claim.attempt)
-                && self.open.is_none_or(|(attempt, _)| attempt != claim.attempt);
+                && self
+                    .open
+                    .is_none_or(|(attempt, _)| attempt != claim.attempt);
             if unknown {
                 self.open = Some((claim.attempt, now));
             }
         }
-        self.restarts.retain(|at| now.saturating_sub(*at) < CRASH_WINDOW);
-        self.replacements.retain(|at| now.saturating_sub(*at) < 2 * CRASH_WINDOW);
+        self.restarts
+            .retain(|at| now.saturating_sub(*at) < CRASH_WINDOW);
+        self.replacements
+            .retain(|at| now.saturating_sub(*at) < 2 * CRASH_WINDOW);
+    }
+
+    /// To be told each machine that was seen, before planning: runs the boot timer while it
+    /// is started and reports no address, and stops it once it reports one or is off.
+    pub fn note_machine(&mut self, record: &Record, machine: &ObservedMachine, now: Duration) {
+        let Some(claim) = &record.claim else { return };
+        match &machine.state {
+            MachineState::Provisioning => self.note_booting(claim.attempt, now),
+            MachineState::Running(addresses)
+                if addresses.best().is_none() && record.proven.is_none() =>
+            {
+                self.note_booting(claim.attempt, now);
+            }
+            MachineState::InProgress { .. }
+            | MachineState::Unknown { .. }
+            | MachineState::NotOwned { .. } => {}
+            MachineState::Running(_)
+            | MachineState::Stopped(_)
+            | MachineState::Absent
+            | MachineState::Foreign => self.boot = None,
+        }
     }
 
     /// To be told when the claim of a new attempt was recorded by this process.
@@ -73,16 +134,21 @@ impl History {
 
     /// To be told after a create: the class of its failure, or `None`.
     pub fn note_created(&mut self, attempt: u32, failed: Option<ErrorClass>, now: Duration) {
-        let unknown = matches!(failed, Some(ErrorClass::OutcomeUnknown | ErrorClass::Internal));
+        let unknown = matches!(
+            failed,
+            Some(ErrorClass::OutcomeUnknown | ErrorClass::Internal)
+        );
         if unknown || self.open.is_some_and(|(open, _)| open == attempt) {
             self.open = Some((attempt, now));
             self.witnessed = None;
         }
     }
 
-    /// To be told when a stopped machine is started again.
+    /// To be told when a create that starts a stopped machine again was answered without an
+    /// error.
     pub fn note_restart(&mut self, now: Duration) {
         self.restarts.push(now);
+        self.boot = None; // it boots once more
     }
 
     /// To be told when a machine is given up for a fault, not for a change of the spec.
@@ -91,7 +157,8 @@ impl History {
         self.restarts.clear();
     }
 
-    /// To be told each pass in which the machine is started and reports no address.
+    /// To be told each pass in which the machine is started and reports no address;
+    /// [`note_machine`](Self::note_machine) does.
     pub fn note_booting(&mut self, attempt: u32, now: Duration) {
         if self.boot.is_none_or(|(of, _)| of != attempt) {
             self.boot = Some((attempt, now));
@@ -100,65 +167,78 @@ impl History {
 
     /// To be told the result of each probe.
     pub const fn note_serving(&mut self, answered: bool) {
-        self.serving_faults = if answered { 0 } else { self.serving_faults.saturating_add(1) };
+        self.boot = None; // only a machine with an address is asked
+        self.serving_faults = if answered {
+            0
+        } else {
+            self.serving_faults.saturating_add(1)
+        };
     }
 
     /// To be told of every create, seal or delete that failed.
     pub fn note_failure(&mut self, trouble: Trouble, key: &MachineKey, now: Duration) {
-        self.fail(trouble, key, now, false);
+        self.failure = Some(Failure::after(self.failure.as_ref(), trouble, key, now));
     }
 
-    /// To be told of every look that failed.
+    /// To be told of every look that failed. Looks and effects are counted apart: that a
+    /// look is answered again does not mean that a create may be repeated.
     pub fn note_look_failed(&mut self, trouble: Trouble, key: &MachineKey, now: Duration) {
-        self.fail(trouble, key, now, true);
+        let failure = Failure::after(self.unseen.as_ref(), trouble, key, now);
+        self.unseen = Some(Failure {
+            looking: true,
+            ..failure
+        });
     }
 
     /// To be told of every look that was answered.
     pub fn note_looked(&mut self) {
-        if self.failure.as_ref().is_some_and(|f| f.looking) {
-            self.failure = None;
-        }
+        self.unseen = None;
     }
 
-    fn fail(&mut self, trouble: Trouble, key: &MachineKey, now: Duration, looking: bool) {
-        let count = self
-            .failure
-            .as_ref()
-            .filter(|f| f.trouble.class == trouble.class)
-            .map_or(1, |f| f.count.saturating_add(1));
-        let retry_at = now + backoff::after_failure(trouble.class, count, key);
-        self.failure = Some(Failure { trouble, count, retry_at, looking });
-    }
-
-    /// To be told when a call succeeded, or what the user asks for changed.
+    /// To be told when a create, seal or delete succeeded, or when what the user asks for,
+    /// the configuration or the provider's own report changed.
     pub fn note_success(&mut self) {
         self.failure = None;
+        self.unseen = None;
     }
 
-    /// How much longer a create of this attempt may still land; zero once it is settled.
-    /// Seen machines have landed. Only asked after a look that was answered.
+    /// How much longer a create of this attempt may still land; zero once it is settled. A
+    /// machine that was seen does not settle it: create is repeated while an earlier request
+    /// is on its way, and the one that lost may land once the slot is free again. Only asked
+    /// after a look that was answered.
     pub fn may_land_for(&self, claim: &Claim, settle: Duration, now: Duration) -> Duration {
         match self.open {
-            Some((attempt, since)) if attempt == claim.attempt && claim.standing < Standing::Seen => {
+            Some((attempt, since)) if attempt == claim.attempt => {
                 (since + settle).saturating_sub(now)
             }
             _ => Duration::ZERO,
         }
     }
 
-    /// The failure that still forbids another call, if any.
+    /// The failure that still forbids another call, if any: that of a look before that of an
+    /// effect.
     pub fn holding(&self, now: Duration) -> Option<&Failure> {
-        self.failure.as_ref().filter(|f| now < f.retry_at)
+        [&self.unseen, &self.failure]
+            .into_iter()
+            .flatten()
+            .find(|f| now < f.retry_at)
     }
 
-    /// The last failure, until a call succeeds.
-    pub const fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
+    /// The last failure that no success followed: that of a look before that of an effect.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.unseen.as_ref().or(self.failure.as_ref())
     }
 
-    /// Restarts within the last hour.
+    /// Restarts of the present machine within the last hour.
     pub const fn restarts(&self) -> usize {
         self.restarts.len()
+    }
+
+    /// How much longer a machine that was started again may still look stopped.
+    pub fn restart_grace(&self, now: Duration) -> Duration {
+        self.restarts.last().map_or(Duration::ZERO, |at| {
+            (*at + RESTART_GRACE).saturating_sub(now)
+        })
     }
 
     /// When the next machine may be claimed: at once after the first fault, later and later
@@ -175,7 +255,9 @@ impl History {
 
     /// Since when this attempt is started and without an address.
     pub fn booting_since(&self, attempt: u32) -> Option<Duration> {
-        self.boot.filter(|(of, _)| *of == attempt).map(|(_, since)| since)
+        self.boot
+            .filter(|(of, _)| *of == attempt)
+            .map(|(_, since)| since)
     }
 
     /// Probes in a row that failed.
@@ -201,3 +283,6 @@ impl History {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,9 @@ pub mod proxy;
 pub mod proxy_config;
 pub mod status;
 
+#[cfg(test)]
+mod support;
+
 pub use machine::{
     Claim, ClusterId, ErrorClass, Handle, Host, Identity, Installation, MachineKey, MachineUid,
     Mark, ProviderName, Proven, ProxyId, Record, SeedVolume, Slot, Spent, Standing, WriterId,

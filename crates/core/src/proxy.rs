@@ -95,6 +95,10 @@ pub struct Trouble {
 }
 
 /// Our memory of this Proxy, as far as it could be read.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one a pass, and nearly always `Held`"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// There is none: nothing was ever begun, or all is gone.

@@ -67,7 +67,11 @@ pub fn router(handle: Handle, registry: Arc<Registry>, troubles: Troubles) -> Ro
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/proxies", get(proxies))
-        .with_state(Admin { handle, registry, troubles })
+        .with_state(Admin {
+            handle,
+            registry,
+            troubles,
+        })
 }
 
 /// Serves `router` until `stop` resolves.
@@ -76,14 +80,20 @@ pub async fn serve(
     router: Router,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop)
+        .await
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
     let mut troubles = (admin.troubles)();
     troubles.extend(admin.handle.store_trouble());
     let ready = troubles.is_empty();
-    let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (code, Json(Readiness { ready, troubles })).into_response()
 }
 
@@ -91,7 +101,10 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     let mut text = String::new();
     match encode(&mut text, &admin.registry) {
         Ok(()) => (
-            [(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")],
+            [(
+                CONTENT_TYPE,
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            )],
             text,
         )
             .into_response(),
@@ -100,5 +113,12 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 }
 
 async fn proxies(State(admin): State<Admin>) -> Json<Vec<ProxyJson>> {
-    Json(admin.handle.views().iter().map(|v| ProxyJson::from(v.as_ref())).collect())
+    Json(
+        admin
+            .handle
+            .views()
+            .iter()
+            .map(|v| ProxyJson::from(v.as_ref()))
+            .collect(),
+    )
 }

@@ -11,7 +11,7 @@ use egress_core::{
     history::History,
     machine::Retirement,
     plan::{Action, Plan, Waiting},
-    proxy::{Desired, Intent, Trouble},
+    proxy::{Desired, Intent, ProviderSight, Trouble},
     proxy_config::Auth,
 };
 use egress_provider::{Permit, Progress, Provider};
@@ -54,14 +54,21 @@ struct Draft<'a> {
 
 impl Draft<'_> {
     async fn save(&mut self) -> Result<(), StoreError> {
-        let Some(record) = &self.record else { return Ok(()) };
+        let Some(record) = &self.record else {
+            return Ok(());
+        };
         if self.saved.as_ref() == Some(record) {
             return Ok(());
         }
-        let version =
-            self.hands.store.save(&self.desired.proxy, record, self.version.as_ref()).await?;
+        let version = self
+            .hands
+            .store
+            .save(&self.desired.proxy, record, self.version.as_ref())
+            .await?;
         let deleting = matches!(self.desired.intent, Intent::Delete);
-        self.hands.providers.note(self.saved.as_ref(), Some(record), deleting);
+        self.hands
+            .providers
+            .note(self.saved.as_ref(), Some(record), deleting);
         self.version = Some(version);
         self.saved = Some(record.clone());
         Ok(())
@@ -73,7 +80,10 @@ impl Draft<'_> {
 
     async fn release(&mut self) -> Result<(), StoreError> {
         if let Some(version) = self.version.take() {
-            self.hands.store.remove(&self.desired.proxy, &version).await?;
+            self.hands
+                .store
+                .remove(&self.desired.proxy, &version)
+                .await?;
         }
         self.hands.providers.note(self.saved.as_ref(), None, true);
         self.saved = None;
@@ -183,7 +193,9 @@ async fn call(
         return Executed::All; // the audit refuses such plans
     };
     let key = MachineKey::new(record.machine_uid.clone());
-    let Some(claim) = record.claim.clone() else { return Executed::All };
+    let Some(claim) = record.claim.clone() else {
+        return Executed::All;
+    };
     let now = sight.seen.now;
     let Some(permit) = draft.hands.permits.permit(claim.attempt) else {
         let trouble = Trouble {
@@ -195,7 +207,14 @@ async fn call(
     };
     let asked = tokio::time::timeout(
         CALL_BACKSTOP,
-        ask(draft, lane.provider().as_ref(), action, &key, &claim, &permit),
+        ask(
+            draft,
+            lane.provider().as_ref(),
+            action,
+            &key,
+            &claim,
+            &permit,
+        ),
     );
     let result = asked.await.unwrap_or_else(|_| {
         Err(Trouble {
@@ -211,6 +230,8 @@ async fn call(
     }
     if let Some(claim) = draft.claim() {
         outcome(claim, action, &result);
+        claim.unsettled |= claim.standing == Standing::Accepted
+            && !may_land_for(claim, sight, history).is_zero();
     }
     match result {
         Ok(Progress::Done) => {
@@ -243,7 +264,13 @@ async fn ask(
         _ => {
             let source = draft.desired.spec().map(|s| &s.auth);
             let auth = match source {
-                Some(source) => draft.hands.credentials.ensure(&draft.desired.proxy, source).await?,
+                Some(source) => {
+                    draft
+                        .hands
+                        .credentials
+                        .ensure(&draft.desired.proxy, source)
+                        .await?
+                }
                 None => Found::NotNeeded,
             };
             let auth = match auth {
@@ -261,6 +288,16 @@ async fn ask(
                 None => Ok(Progress::Done), // the audit refuses such plans
             }
         }
+    }
+}
+
+/// How much longer an earlier creating request of this attempt may still land.
+fn may_land_for(claim: &Claim, sight: &Sight, history: &History) -> Duration {
+    match sight.seen.provider {
+        ProviderSight::Configured { settle, .. } => {
+            history.may_land_for(claim, settle, sight.seen.now)
+        }
+        ProviderSight::Unconfigured => Duration::ZERO,
     }
 }
 
@@ -286,4 +323,3 @@ fn outcome(claim: &mut Claim, action: &Action, result: &Result<Progress, Trouble
         _ => {}
     }
 }
-

@@ -44,13 +44,20 @@ pub(crate) fn wanted(desired: &Desired, auth: Auth) -> Option<WantedMachine> {
     Some(WantedMachine {
         proxy: desired.proxy.clone(),
         size: spec.size,
-        settings: ProxySettings { port: spec.port, clients: spec.clients.clone(), auth },
+        settings: ProxySettings {
+            port: spec.port,
+            clients: spec.clients.clone(),
+            auth,
+        },
         config_hash: spec.config_hash.clone(),
     })
 }
 
 pub(crate) fn trouble(error: &egress_provider::Error) -> Trouble {
-    Trouble { class: error.class(), text: error.chain() }
+    Trouble {
+        class: error.class(),
+        text: error.chain(),
+    }
 }
 
 /// Looks at one Proxy. Fails only when the store itself cannot be read.
@@ -76,7 +83,9 @@ pub(crate) async fn observe(
     let mut seen = Observed {
         now,
         recorded,
-        provider: lane.as_ref().map_or(ProviderSight::Unconfigured, |lane| sight(lane)),
+        provider: lane
+            .as_ref()
+            .map_or(ProviderSight::Unconfigured, |lane| sight(lane)),
         machine: Look::NotAsked,
         offer: Look::NotAsked,
         presence: Presence::Normal,
@@ -85,7 +94,10 @@ pub(crate) async fn observe(
         history: History::default(),
     };
     let readable = !matches!(seen.recorded, Recorded::Unreadable(_))
-        && seen.recorded.record().is_none_or(|r| r.installation == desired.installation);
+        && seen
+            .recorded
+            .record()
+            .is_none_or(|r| r.installation == desired.installation);
     if readable && let Some(lane) = &lane {
         look(eyes, desired, lane, now, history, &mut seen).await;
     }
@@ -115,10 +127,22 @@ async fn look(
         None => None,
     };
     match seen.recorded.record().cloned() {
-        Some(Record { claim: Some(claim), machine_uid, .. }) => {
+        Some(Record {
+            claim: Some(claim),
+            machine_uid,
+            ..
+        }) => {
             let key = MachineKey::new(machine_uid);
             look_at_machine(lane, desired, &key, &claim, now, history, seen).await;
-            ask(eyes.prober, desired, &key, credential.as_ref(), history, seen).await;
+            ask(
+                eyes.prober,
+                desired,
+                &key,
+                credential.as_ref(),
+                history,
+                seen,
+            )
+            .await;
         }
         record => {
             let wanted_now = matches!(desired.intent, Intent::Run(_))
@@ -141,9 +165,15 @@ async fn credential(
         Ok(Found::NotNeeded) => None,
         Ok(Found::Known(credential)) => Some(credential),
         Ok(Found::Nothing) => {
-            let runs = seen.recorded.claim().is_some_and(|c| c.standing >= Standing::Seen);
-            seen.credential =
-                if runs { CredentialSight::Lost } else { CredentialSight::NotMade };
+            let runs = seen
+                .recorded
+                .claim()
+                .is_some_and(|c| c.standing >= Standing::Seen);
+            seen.credential = if runs {
+                CredentialSight::Lost
+            } else {
+                CredentialSight::NotMade
+            };
             None
         }
         Ok(Found::Missing(what)) => {
@@ -200,9 +230,18 @@ async fn ask(
 ) {
     let Some(spec) = desired.spec() else { return };
     let askable = spec.auth == AuthSource::None || credential.is_some();
-    let (Some(endpoint), true) = (status::endpoint(desired, seen), askable) else { return };
-    let fault = |fault, text| Serving::Failed { endpoint, fault, text };
-    seen.serving = match prober.identify(endpoint, credential, spec.probe_timeout).await {
+    let (Some(endpoint), true) = (status::endpoint(desired, seen), askable) else {
+        return;
+    };
+    let fault = |fault, text| Serving::Failed {
+        endpoint,
+        fault,
+        text,
+    };
+    seen.serving = match prober
+        .identify(endpoint, credential, spec.probe_timeout)
+        .await
+    {
         Ok(answer) if answer.key == key.name() => Serving::Answered {
             endpoint,
             credential_generation: answer.credential_generation,
@@ -226,7 +265,9 @@ async fn offer(
 ) -> Look<Claim> {
     let uid = record.map_or(&desired.uid, |r| &r.machine_uid);
     let key = MachineKey::new(uid.clone());
-    let Some(wanted) = wanted(desired, Auth::None {}) else { return Look::NotAsked };
+    let Some(wanted) = wanted(desired, Auth::None {}) else {
+        return Look::NotAsked;
+    };
     let attempt = record.map_or(0, |r| r.last_attempt) + 1;
     let settle = match seen.provider {
         ProviderSight::Configured { settle, .. } => settle,

@@ -109,13 +109,21 @@ fn tell(
                 .holding(sight.seen.now)
                 .map_or(backoff::SOON, |f| f.retry_at.saturating_sub(sight.seen.now));
             let told = Plan {
-                waiting: Some(Waiting::Trouble { looking: false, trouble }),
+                waiting: Some(Waiting::Trouble {
+                    looking: false,
+                    trouble,
+                }),
                 ..decided.clone()
             };
             (told, Some(wait))
         }
     };
-    Ok(Outcome { status: status(desired, &sight.seen, &told), plan: decided, recheck, gone })
+    Ok(Outcome {
+        status: status(desired, &sight.seen, &told),
+        plan: decided,
+        recheck,
+        gone,
+    })
 }
 
 /// The plan with the step that a call just named.
@@ -125,5 +133,8 @@ fn in_progress(decided: &Plan, step: String) -> Plan {
         Some(Waiting::Removing { .. }) => Some(Waiting::Removing { step }),
         other => other.clone(),
     };
-    Plan { waiting, ..decided.clone() }
+    Plan {
+        waiting,
+        ..decided.clone()
+    }
 }

@@ -40,8 +40,12 @@ impl PresenceWatch {
                 let of = u32::try_from(expected.len()).unwrap_or(u32::MAX);
                 return Presence::MassDisappearance { absent: of, of };
             };
-            let there: HashSet<&MachineUid> = listing.machines.iter().map(|m| &m.mark.uid).collect();
-            let missing = expected.iter().filter(|r| !there.contains(r.key.uid())).count();
+            let there: HashSet<&MachineUid> =
+                listing.machines.iter().map(|m| &m.mark.uid).collect();
+            let missing = expected
+                .iter()
+                .filter(|r| !there.contains(r.key.uid()))
+                .count();
             self.note(now, missing, expected.len());
             (missing, expected.len())
         };
@@ -60,7 +64,11 @@ impl PresenceWatch {
 
     fn verdict(&self, missing: usize, of: usize) -> Presence {
         let agreed = self.agreeing.len() >= AGREEING
-            && self.agreeing.first().zip(self.agreeing.last()).is_some_and(|(a, b)| *b - *a >= SPAN);
+            && self
+                .agreeing
+                .first()
+                .zip(self.agreeing.last())
+                .is_some_and(|(a, b)| *b - *a >= SPAN);
         if missing <= tolerated(of) || agreed {
             Presence::Normal
         } else {

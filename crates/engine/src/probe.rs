@@ -49,19 +49,29 @@ impl Prober for HttpProber {
         credential: Option<&Credential>,
         timeout: Duration,
     ) -> Result<IdentityAnswer, Fault> {
-        tokio::time::timeout(timeout, ask(endpoint, credential)).await.unwrap_or_else(|_| {
-            Err((ServingFault::Slow, format!("no answer within {} ms", timeout.as_millis())))
-        })
+        tokio::time::timeout(timeout, ask(endpoint, credential))
+            .await
+            .unwrap_or_else(|_| {
+                Err((
+                    ServingFault::Slow,
+                    format!("no answer within {} ms", timeout.as_millis()),
+                ))
+            })
     }
 }
 
-async fn ask(endpoint: SocketAddr, credential: Option<&Credential>) -> Result<IdentityAnswer, Fault> {
-    let closed = |what: &str, e: &dyn std::fmt::Display| {
-        (ServingFault::PortClosed, format!("{what}: {e}"))
-    };
-    let stream = TcpStream::connect(endpoint).await.map_err(|e| closed("connect", &e))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|e| closed("handshake", &e))?;
+async fn ask(
+    endpoint: SocketAddr,
+    credential: Option<&Credential>,
+) -> Result<IdentityAnswer, Fault> {
+    let closed =
+        |what: &str, e: &dyn std::fmt::Display| (ServingFault::PortClosed, format!("{what}: {e}"));
+    let stream = TcpStream::connect(endpoint)
+        .await
+        .map_err(|e| closed("connect", &e))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|e| closed("handshake", &e))?;
     // Ends with the response or with this call, whichever is first.
     let driver = tokio::spawn(connection);
     let _stop = tokio_util::task::AbortOnDropHandle::new(driver);
@@ -70,26 +80,46 @@ async fn ask(endpoint: SocketAddr, credential: Option<&Credential>) -> Result<Id
         .header(HOST, endpoint.to_string())
         .header(CONNECTION, "close");
     if let Some(credential) = credential {
-        let pair = format!("{}:{}", credential.user, credential.password.expose_secret());
-        request = request
-            .header(PROXY_AUTHORIZATION, format!("Basic {}", BASE64.encode(pair.as_bytes())));
+        let pair = format!(
+            "{}:{}",
+            credential.user,
+            credential.password.expose_secret()
+        );
+        request = request.header(
+            PROXY_AUTHORIZATION,
+            format!("Basic {}", BASE64.encode(pair.as_bytes())),
+        );
     }
     let wrong = |text: String| (ServingFault::WrongProxy, text);
-    let request =
-        request.body(Empty::<Bytes>::new()).map_err(|e| wrong(format!("build request: {e}")))?;
-    let response = sender.send_request(request).await.map_err(|e| closed("request", &e))?;
+    let request = request
+        .body(Empty::<Bytes>::new())
+        .map_err(|e| wrong(format!("build request: {e}")))?;
+    let response = sender
+        .send_request(request)
+        .await
+        .map_err(|e| closed("request", &e))?;
     match response.status() {
         StatusCode::OK => {}
         StatusCode::PROXY_AUTHENTICATION_REQUIRED | StatusCode::FORBIDDEN => {
             return Err((
                 ServingFault::AuthRejected,
-                format!("the credentials were refused ({})", response.status().as_u16()),
+                format!(
+                    "the credentials were refused ({})",
+                    response.status().as_u16()
+                ),
             ));
         }
         StatusCode::SERVICE_UNAVAILABLE => {
-            return Err((ServingFault::Slow, "the proxy is overloaded or draining (503)".into()));
+            return Err((
+                ServingFault::Slow,
+                "the proxy is overloaded or draining (503)".into(),
+            ));
         }
-        other => return Err(wrong(format!("answered {other} where the identity is asked for"))),
+        other => {
+            return Err(wrong(format!(
+                "answered {other} where the identity is asked for"
+            )));
+        }
     }
     let body = Limited::new(response.into_body(), MAX_ANSWER)
         .collect()

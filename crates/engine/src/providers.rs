@@ -27,7 +27,11 @@ pub struct ProviderLane {
 
 impl ProviderLane {
     fn new(provider: Arc<dyn Provider>) -> Self {
-        Self { provider, slots: Mutex::default(), presence: tokio::sync::Mutex::default() }
+        Self {
+            provider,
+            slots: Mutex::default(),
+            presence: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The provider itself.
@@ -41,7 +45,11 @@ impl ProviderLane {
 
     /// Slots that others hold.
     pub(crate) fn taken_by_others(&self, id: &ProxyId) -> Vec<Slot> {
-        self.slots().iter().filter(|(_, h)| h.proxy != *id).map(|(s, _)| s.clone()).collect()
+        self.slots()
+            .iter()
+            .filter(|(_, h)| h.proxy != *id)
+            .map(|(s, _)| s.clone())
+            .collect()
     }
 
     /// Speaks for a slot before its claim is recorded; false when another Proxy was first.
@@ -50,7 +58,13 @@ impl ProviderLane {
         match slots.get(slot) {
             Some(holder) => holder.proxy == *id,
             None => {
-                slots.insert(slot.clone(), Holder { proxy: id.clone(), expected: None });
+                slots.insert(
+                    slot.clone(),
+                    Holder {
+                        proxy: id.clone(),
+                        expected: None,
+                    },
+                );
                 true
             }
         }
@@ -79,14 +93,21 @@ impl ProviderLane {
             .iter()
             .filter_map(|(slot, holder)| {
                 let key = holder.expected.clone()?;
-                Some(RecordedSlot { key, slot: slot.clone() })
+                Some(RecordedSlot {
+                    key,
+                    slot: slot.clone(),
+                })
             })
             .collect()
     }
 
     pub(crate) async fn judge_presence(&self) -> Presence {
         let expected = self.expected();
-        self.presence.lock().await.judge(self.provider.as_ref(), &expected).await
+        self.presence
+            .lock()
+            .await
+            .judge(self.provider.as_ref(), &expected)
+            .await
     }
 }
 
@@ -103,7 +124,9 @@ impl Providers {
             .into_iter()
             .map(|p| (p.name().clone(), Arc::new(ProviderLane::new(p))))
             .collect();
-        Self { lanes: RwLock::new(lanes) }
+        Self {
+            lanes: RwLock::new(lanes),
+        }
     }
 
     /// Replaces the providers after a reload of the configuration; slots spoken for stay so.
@@ -122,12 +145,21 @@ impl Providers {
 
     /// One provider.
     pub fn get(&self, name: &ProviderName) -> Option<Arc<ProviderLane>> {
-        self.lanes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
     }
 
     /// Every provider, by name.
     pub fn all(&self) -> Vec<Arc<ProviderLane>> {
-        self.lanes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// To be told whenever a record was read or written: `before` and `after` as far as known.

@@ -92,7 +92,11 @@ impl Handle {
     }
     /// What is wrong with the store, if its last use failed.
     pub fn store_trouble(&self) -> Option<String> {
-        self.shared.store_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared
+            .store_trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
     /// Changes whenever a view does.
     pub fn changes(&self) -> watch::Receiver<u64> {
@@ -103,7 +107,10 @@ impl Handle {
         &self.shared.parts
     }
     fn read_views(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ProxyId, Arc<ProxyView>>> {
-        self.shared.views.read().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .views
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,7 +176,13 @@ impl Engine {
             timers: BinaryHeap::new(),
             passes: JoinSet::new(),
         };
-        (engine, Handle { shared, commands: sender })
+        (
+            engine,
+            Handle {
+                shared,
+                commands: sender,
+            },
+        )
     }
 
     /// Reads every record, so that the slots they name are spoken for before anything runs.
@@ -268,7 +281,9 @@ impl Engine {
     }
 
     fn enqueue(&mut self, id: &ProxyId) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
         match entry.turn {
             Turn::Running => entry.again = true,
             Turn::Queued => {}
@@ -280,7 +295,11 @@ impl Engine {
                     .clone()
                     .or_else(|| entry.desired.spec().map(|s| s.provider.clone()));
                 entry.lane.clone_from(&lane);
-                self.lanes.entry(lane).or_default().waiting.push_back(id.clone());
+                self.lanes
+                    .entry(lane)
+                    .or_default()
+                    .waiting
+                    .push_back(id.clone());
                 self.shared.metrics.queued.inc();
             }
         }
@@ -304,10 +323,16 @@ impl Engine {
     fn start_passes(&mut self) {
         for (name, lane) in &mut self.lanes {
             while lane.running < LANE_WIDTH {
-                let Some(id) = lane.waiting.pop_front() else { break };
+                let Some(id) = lane.waiting.pop_front() else {
+                    break;
+                };
                 self.shared.metrics.queued.dec();
-                let Some(entry) = self.entries.get_mut(&id) else { continue };
-                let Some(mut history) = entry.history.take() else { continue };
+                let Some(entry) = self.entries.get_mut(&id) else {
+                    continue;
+                };
+                let Some(mut history) = entry.history.take() else {
+                    continue;
+                };
                 entry.turn = Turn::Running;
                 lane.running += 1;
                 let (desired, shared, name) =
@@ -316,8 +341,16 @@ impl Engine {
                     let begun = Instant::now();
                     let now = begun.duration_since(shared.epoch);
                     let result = pass(&shared.parts, &desired, now, &mut history).await;
-                    shared.metrics.pass_seconds.observe(begun.elapsed().as_secs_f64());
-                    Done { id, lane: name, history, result }
+                    shared
+                        .metrics
+                        .pass_seconds
+                        .observe(begun.elapsed().as_secs_f64());
+                    Done {
+                        id,
+                        lane: name,
+                        history,
+                        result,
+                    }
                 });
             }
         }
@@ -325,7 +358,12 @@ impl Engine {
 
     /// Takes a pass's result; an error means that the store is no longer ours.
     fn finish(&mut self, done: Result<Done, tokio::task::JoinError>) -> Option<StoreError> {
-        let Done { id, lane, history, result } = match done {
+        let Done {
+            id,
+            lane,
+            history,
+            result,
+        } = match done {
             Ok(done) => done,
             Err(e) => {
                 // A panic in a pass is a broken invariant: stop rather than act on it.
@@ -344,7 +382,11 @@ impl Engine {
         let label = |result| PassLabel { result };
         match result {
             Ok(outcome) => {
-                self.shared.metrics.passes.get_or_create(&label(PassResult::ok)).inc();
+                self.shared
+                    .metrics
+                    .passes
+                    .get_or_create(&label(PassResult::ok))
+                    .inc();
                 entry.store_failures = 0;
                 entry.lane.clone_from(&outcome.status.provider);
                 self.clear_store_trouble();
@@ -352,7 +394,11 @@ impl Engine {
                 None
             }
             Err(PassError::Store(e)) => {
-                self.shared.metrics.passes.get_or_create(&label(PassResult::store_error)).inc();
+                self.shared
+                    .metrics
+                    .passes
+                    .get_or_create(&label(PassResult::store_error))
+                    .inc();
                 self.note_store_error(&id, e)
             }
         }
@@ -370,7 +416,10 @@ impl Engine {
             return;
         }
         self.publish(id, Some(outcome.status));
-        let again = self.entries.get_mut(id).is_some_and(|e| std::mem::take(&mut e.again));
+        let again = self
+            .entries
+            .get_mut(id)
+            .is_some_and(|e| std::mem::take(&mut e.again));
         match outcome.recheck {
             _ if again => self.enqueue(id),
             Some(wait) if wait.is_zero() => self.enqueue(id),
@@ -388,8 +437,11 @@ impl Engine {
     }
 
     fn clear_store_trouble(&self) {
-        let mut trouble =
-            self.shared.store_trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = self
+            .shared
+            .store_trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if trouble.take().is_some() {
             tracing::info!("the store works again");
         }
@@ -404,24 +456,39 @@ impl Engine {
         let again = std::mem::take(&mut entry.again);
         let wait = match error.kind {
             StoreErrorKind::Conflict => Duration::from_millis(50),
-            _ => backoff::doubling(backoff::BACKOFF_MIN, backoff::BACKOFF_MAX, entry.store_failures),
+            _ => backoff::doubling(
+                backoff::BACKOFF_MIN,
+                backoff::BACKOFF_MAX,
+                entry.store_failures,
+            ),
         };
         if error.kind != StoreErrorKind::Conflict {
             let text = error.to_string();
-            let mut trouble =
-                self.shared.store_trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut trouble = self
+                .shared
+                .store_trouble
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if trouble.as_ref() != Some(&text) {
                 tracing::error!(proxy = %id, "{text}");
                 *trouble = Some(text);
             }
         }
-        if again { self.enqueue(id) } else { self.set_timer(id, wait) }
+        if again {
+            self.enqueue(id)
+        } else {
+            self.set_timer(id, wait)
+        }
         None
     }
 
     /// Publishes a Proxy's new status, and tells what changed after it is published.
     fn publish(&self, id: &ProxyId, status: Option<ProxyStatus>) {
-        let mut views = self.shared.views.write().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self
+            .shared
+            .views
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let old = views.get(id).cloned();
         let Some(status) = status else {
             views.remove(id);
@@ -447,7 +514,14 @@ impl Engine {
             .collect();
         let news = events(old.as_ref().map(|v| &v.status), &status);
         self.count_phase(old.as_ref().map(|v| v.status.phase), Some(status.phase));
-        views.insert(id.clone(), Arc::new(ProxyView { proxy: id.clone(), status, since }));
+        views.insert(
+            id.clone(),
+            Arc::new(ProxyView {
+                proxy: id.clone(),
+                status,
+                since,
+            }),
+        );
         drop(views);
         self.shared.changed.send_modify(|n| *n += 1);
         for event in news {
@@ -466,7 +540,12 @@ impl Engine {
         if old == new {
             return;
         }
-        let gauge = |phase| self.shared.metrics.proxies.get_or_create_owned(&PhaseLabel(phase));
+        let gauge = |phase| {
+            self.shared
+                .metrics
+                .proxies
+                .get_or_create_owned(&PhaseLabel(phase))
+        };
         if let Some(phase) = old {
             gauge(phase).dec();
         }

@@ -23,14 +23,21 @@ pub struct PortRange {
 impl Default for PortRange {
     /// Below the range that Linux takes the ports of outgoing connections from.
     fn default() -> Self {
-        Self { from: 20_000, to: 29_999 }
+        Self {
+            from: 20_000,
+            to: 29_999,
+        }
     }
 }
 
 impl PortRange {
     /// How many ports there are; 0 when the ends are reversed.
     pub const fn count(self) -> u64 {
-        if self.to < self.from { 0 } else { (self.to - self.from) as u64 + 1 }
+        if self.to < self.from {
+            0
+        } else {
+            (self.to - self.from) as u64 + 1
+        }
     }
 }
 
@@ -63,7 +70,11 @@ impl Default for Config {
 impl Config {
     /// The addresses in force now: the configured ones, else this host's own.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        if self.addresses.is_empty() { vec![host::own_address()] } else { self.addresses.clone() }
+        if self.addresses.is_empty() {
+            vec![host::own_address()]
+        } else {
+            self.addresses.clone()
+        }
     }
 
     /// Everything that is wrong with this block, which stands at `path` in its document.
@@ -142,7 +153,11 @@ mod tests {
     use super::*;
 
     fn texts(config: &Config) -> Vec<String> {
-        config.validate("local").iter().map(ToString::to_string).collect()
+        config
+            .validate("local")
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -177,7 +192,10 @@ mod tests {
         ];
         assert_eq!(texts.len(), expected.len(), "{texts:#?}");
         for (text, start) in texts.iter().zip(expected) {
-            assert!(text.starts_with(start), "{text} does not start with {start}");
+            assert!(
+                text.starts_with(start),
+                "{text} does not start with {start}"
+            );
         }
     }
 

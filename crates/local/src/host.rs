@@ -17,7 +17,11 @@ const NAMESPACE: uuid::Uuid = uuid::Uuid::from_u128(0x6f2c_6bd0_3a5e_4e0b_9c61_0
 pub fn cluster_id() -> ClusterId {
     let id = ["/etc/machine-id", "/var/lib/dbus/machine-id"]
         .iter()
-        .find_map(|path| fs::read_to_string(path).ok().filter(|id| id.trim().len() == 32))
+        .find_map(|path| {
+            fs::read_to_string(path)
+                .ok()
+                .filter(|id| id.trim().len() == 32)
+        })
         .unwrap_or_else(|| name().as_str().to_owned());
     ClusterId::new(uuid::Uuid::new_v5(&NAMESPACE, id.trim().as_bytes()).to_string())
 }
@@ -29,7 +33,10 @@ pub(crate) fn name() -> Host {
 
 /// The kernel's release.
 pub(crate) fn kernel() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Which boot this is: a new UUID each time. Empty where `/proc` is missing, and then
@@ -43,7 +50,10 @@ pub(crate) fn boot_id() -> String {
 /// Time since boot, sleep included: the clock that start times of processes are told in.
 pub(crate) fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
-    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
+    Duration::new(
+        now.tv_sec.cast_unsigned(),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// The source address that the kernel would pick for the default route, else loopback.

@@ -6,7 +6,9 @@ use egress_core::{MachineKey, Slot};
 use rustix::{
     fd::OwnedFd,
     io::Errno,
-    net::{AddressFamily, SocketType, bind, socket, sockopt::set_socket_reuseaddr},
+    net::{
+        AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt::set_socket_reuseaddr,
+    },
 };
 use std::{
     collections::HashSet,
@@ -46,7 +48,11 @@ impl Place {
 
     /// Where clients find the proxy: a wildcard is no address to connect to.
     pub(crate) const fn reported(self) -> IpAddr {
-        if self.listen.is_unspecified() { self.egress } else { self.listen }
+        if self.listen.is_unspecified() {
+            self.egress
+        } else {
+            self.listen
+        }
     }
 }
 
@@ -60,7 +66,11 @@ pub(crate) fn candidates<'a>(
 ) -> impl Iterator<Item = Place> + 'a {
     let listen = config.listen;
     let first_port = port.unwrap_or(config.port_range.from);
-    let ports = if port.is_some() { 1 } else { config.port_range.count() };
+    let ports = if port.is_some() {
+        1
+    } else {
+        config.port_range.count()
+    };
     let width = addresses.len() as u64;
     let count = width * ports;
     let start = key.spread(count);
@@ -69,7 +79,11 @@ pub(crate) fn candidates<'a>(
         // Neighbours differ in the address first: machines spread over the egress addresses.
         let egress = addresses[(index % width) as usize];
         let port = first_port + (index / width) as u16;
-        Place { listen: listen.unwrap_or(egress), port, egress }
+        Place {
+            listen: listen.unwrap_or(egress),
+            port,
+            egress,
+        }
     })
 }
 
@@ -97,8 +111,12 @@ pub(crate) fn look_at_port(address: SocketAddr) -> io::Result<PortSight> {
 }
 
 fn bound(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket(family, SocketType::STREAM, None)?;
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // As proxyd's listener does: connections in TIME_WAIT do not count as taken.
     set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
@@ -116,15 +134,25 @@ pub(crate) fn holder(address: SocketAddr) -> String {
         return "a socket that does not listen".to_owned();
     };
     let wanted = format!("socket:[{inode}]");
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let pids = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     for path in pids.filter(|path| path.file_name().is_some_and(is_number)) {
-        let Ok(fds) = fs::read_dir(path.join("fd")) else { continue };
+        let Ok(fds) = fs::read_dir(path.join("fd")) else {
+            continue;
+        };
         let holds = fds
             .flatten()
             .any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == wanted.as_str()));
         if holds {
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            let pid = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let pid = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             return format!("process {pid} ({})", name.trim());
         }
     }
@@ -154,7 +182,11 @@ fn listening_socket(address: SocketAddr) -> Option<(u64, u32)> {
 /// An address as `/proc/net/tcp` writes it: hex words of 32 bits in the host's byte order.
 fn proc_address(hex: &str) -> Option<IpAddr> {
     let words: Vec<[u8; 4]> = (0..hex.len() / 8)
-        .map(|i| u32::from_str_radix(hex.get(i * 8..i * 8 + 8)?, 16).ok().map(u32::to_ne_bytes))
+        .map(|i| {
+            u32::from_str_radix(hex.get(i * 8..i * 8 + 8)?, 16)
+                .ok()
+                .map(u32::to_ne_bytes)
+        })
         .collect::<Option<_>>()?;
     match words.as_slice() {
         [v4] => Some(IpAddr::V4(Ipv4Addr::from(*v4))),
@@ -177,7 +209,7 @@ pub(crate) fn sockets<'a>(slots: impl Iterator<Item = &'a Slot>) -> HashSet<Sock
 mod tests {
     use super::*;
     use crate::config::PortRange;
-    use std::net::TcpListener;
+    use std::{fmt::Write as _, net::TcpListener};
 
     fn key(uid: &str) -> MachineKey {
         MachineKey::new(uid.parse().unwrap())
@@ -186,7 +218,10 @@ mod tests {
     #[test]
     fn a_slot_reads_back_and_no_other_text_is_one() {
         for text in ["127.0.0.1_20001_192.0.2.10", "::_80_2001:db8::1"] {
-            assert_eq!(Place::parse(&Slot::new(text)).unwrap().slot().as_str(), text);
+            assert_eq!(
+                Place::parse(&Slot::new(text)).unwrap().slot().as_str(),
+                text
+            );
         }
         for text in [
             "",
@@ -205,7 +240,10 @@ mod tests {
     #[test]
     fn candidates_are_the_same_for_the_same_key_and_cover_every_place_once() {
         let config = Config {
-            port_range: PortRange { from: 2000, to: 2009 },
+            port_range: PortRange {
+                from: 2000,
+                to: 2009,
+            },
             ..Config::default()
         };
         let addresses = ["127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap()];
@@ -215,8 +253,9 @@ mod tests {
         assert_eq!(first.iter().collect::<HashSet<_>>().len(), 20);
         let other = candidates(&config, &addresses, &key("b"), None).next();
         assert_ne!(other, first.first().copied());
-        let asked: Vec<u16> =
-            candidates(&config, &addresses, &key("a"), Some(3128)).map(|p| p.port).collect();
+        let asked: Vec<u16> = candidates(&config, &addresses, &key("a"), Some(3128))
+            .map(|p| p.port)
+            .collect();
         assert_eq!(asked, [3128, 3128]);
     }
 
@@ -229,22 +268,30 @@ mod tests {
         assert!(holder(address).starts_with(&me), "{}", holder(address));
         drop(listener);
         assert_eq!(look_at_port(address).unwrap(), PortSight::Free);
-        assert_eq!(look_at_port("192.0.2.1:2000".parse().unwrap()).unwrap(), PortSight::NotHere);
+        assert_eq!(
+            look_at_port("192.0.2.1:2000".parse().unwrap()).unwrap(),
+            PortSight::NotHere
+        );
     }
 
     #[test]
     fn addresses_of_proc_are_read_in_host_order() {
-        let hex = |bytes: &[u8]| -> String {
-            bytes
-                .chunks(4)
-                .map(|w| format!("{:08X}", u32::from_ne_bytes(w.try_into().unwrap())))
-                .collect()
+        let hex = |bytes: &[u8]| {
+            let mut text = String::new();
+            for word in bytes.chunks(4) {
+                let word = u32::from_ne_bytes(word.try_into().unwrap());
+                write!(text, "{word:08X}").unwrap();
+            }
+            text
         };
         let v4: Ipv4Addr = "192.0.2.10".parse().unwrap();
         let v6: Ipv6Addr = "2001:db8::1".parse().unwrap();
         assert_eq!(proc_address(&hex(&v4.octets())), Some(v4.into()));
         assert_eq!(proc_address(&hex(&v6.octets())), Some(v6.into()));
-        assert_eq!(proc_address(&hex(&v4.to_ipv6_mapped().octets())), Some(v4.into()));
+        assert_eq!(
+            proc_address(&hex(&v4.to_ipv6_mapped().octets())),
+            Some(v4.into())
+        );
         assert_eq!(proc_address("zz"), None);
     }
 }

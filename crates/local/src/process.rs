@@ -2,16 +2,25 @@
 //! another one.
 
 use crate::host;
-use egress_core::{ClusterId, Mark, Slot, machine::{MARK_PREFIX, Sighting}};
+use egress_core::{
+    ClusterId, Mark, Slot,
+    machine::{MARK_PREFIX, Sighting},
+};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, OwnedFd},
     fs::{CWD, Dir, Mode, OFlags, openat},
     io::Errno,
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 use serde::{Deserialize, Serialize};
-use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
-use tokio::io::{Interest, unix::AsyncFd};
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 /// The program's first argument that makes it the proxy.
 pub(crate) const PROXYD: &str = "proxyd";
@@ -32,10 +41,11 @@ pub(crate) struct ProcessId {
 impl ProcessId {
     /// The process that has this pid now; `None` when there is none, or it has ended and
     /// waits to be reaped.
-    pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
-        let mut buffer = Vec::new();
-        let read = read_file(CWD, &format!("/proc/{pid}/stat"), &mut buffer, 4096)?;
-        Ok(read.then(|| start_time(&buffer)).flatten().map(|start_time| Self { pid, start_time }))
+    pub(crate) fn of(pid: i32) -> io::Result<Option<(Self, Run)>> {
+        let mut buffer = [0; 4096];
+        let stat = read_file(CWD, &format!("/proc/{pid}/stat"), &mut buffer)?;
+        let living = stat.and_then(read_stat);
+        Ok(living.map(|(start_time, run)| (Self { pid, start_time }, run)))
     }
 
     /// How long it has been running.
@@ -54,16 +64,25 @@ pub(crate) struct MarkedProcess {
     pub(crate) slot: Slot,
     /// The argument that holds its mark.
     pub(crate) text: String,
+    pub(crate) run: Run,
+}
+
+/// Whether a living process gets to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    Running,
+    /// Someone sent SIGSTOP, or a debugger holds it.
+    Paused,
 }
 
 impl MarkedProcess {
     /// Looks at one pid.
     pub(crate) fn of(pid: i32) -> io::Result<Option<Self>> {
-        let mut buffer = Vec::new();
-        if !read_file(CWD, &format!("/proc/{pid}/cmdline"), &mut buffer, MAX_ARGUMENTS)? {
-            return Ok(None);
+        let mut buffer = vec![0; MAX_ARGUMENTS];
+        match read_file(CWD, &format!("/proc/{pid}/cmdline"), &mut buffer)? {
+            Some(cmdline) => read_marked(pid, cmdline),
+            None => Ok(None),
         }
-        read_marked(pid, &buffer)
     }
 
     /// The process as `whose` wants it.
@@ -77,16 +96,19 @@ impl MarkedProcess {
         }
     }
 
-    /// Signals it: takes hold of the pid first, so that it cannot pass to another process,
-    /// and only then looks whether it is still this one. `None`: it is not, or no longer.
+    /// Takes hold of the pid first, so that it cannot pass to another process, and only then
+    /// looks whether it is still this one. `None`: it is not, or no longer.
     pub(crate) fn hold(&self) -> io::Result<Option<HeldProcess>> {
-        let Some(pid) = Pid::from_raw(self.id.pid) else { return Ok(None) };
+        let Some(pid) = Pid::from_raw(self.id.pid) else {
+            return Ok(None);
+        };
         let fd = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
             Ok(fd) => fd,
             Err(Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let same = Self::of(self.id.pid)?.is_some_and(|now| now == *self);
+        let same = Self::of(self.id.pid)?
+            .is_some_and(|now| (now.id, &now.slot, &now.text) == (self.id, &self.slot, &self.text));
         Ok(same.then_some(HeldProcess { fd }))
     }
 }
@@ -108,36 +130,62 @@ impl HeldProcess {
 
     /// Waits for its end; `false` when it still runs after `time`.
     pub(crate) async fn ended_within(self, time: Duration) -> io::Result<bool> {
-        let fd = AsyncFd::with_interest(self.fd, Interest::READABLE)?;
-        match tokio::time::timeout(time, fd.readable()).await {
-            Ok(ready) => ready.map(|_| true),
-            Err(_) => Ok(false),
-        }
+        // tokio can wait for a descriptor like this only by unsafe code, so a thread does.
+        let wait = move || {
+            let end = Instant::now() + time;
+            loop {
+                let left = end.saturating_duration_since(Instant::now());
+                let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+                match poll(
+                    &mut fds,
+                    Some(&Timespec::try_from(left).map_err(io::Error::other)?),
+                ) {
+                    Ok(ready) => return Ok(ready > 0),
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        tokio::task::spawn_blocking(wait)
+            .await
+            .map_err(io::Error::other)?
     }
 }
 
 /// Every marked process of this user; complete, or an error. Takes about 4 µs a process.
 pub(crate) fn scan() -> io::Result<Vec<MarkedProcess>> {
-    let proc = openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let proc = openat(
+        CWD,
+        "/proc",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let mut found = Vec::new();
-    let mut buffer = Vec::with_capacity(MAX_ARGUMENTS);
+    let mut buffer = vec![0; MAX_ARGUMENTS];
     let mut itself = false;
     for entry in Dir::read_from(&proc)? {
         let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .ok()
+            .and_then(|name| name.parse().ok())
+        else {
             continue;
         };
-        if !read_file(proc.as_fd(), &format!("{pid}/cmdline"), &mut buffer, MAX_ARGUMENTS)? {
-            continue;
+        if let Some(cmdline) = read_file(&proc, &format!("{pid}/cmdline"), &mut buffer)? {
+            itself |= u32::try_from(pid) == Ok(std::process::id());
+            found.extend(read_marked(pid, cmdline)?);
         }
-        itself |= u32::try_from(pid) == Ok(std::process::id());
-        found.extend(read_marked(pid, &buffer)?);
     }
     if itself {
         Ok(found)
     } else {
         // An empty or foreign /proc would make every machine look gone.
-        Err(io::Error::new(io::ErrorKind::NotFound, "/proc does not show this process itself"))
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "/proc does not show this process itself",
+        ))
     }
 }
 
@@ -146,21 +194,30 @@ pub(crate) fn scan() -> io::Result<Vec<MarkedProcess>> {
 /// some ms; an error means that the list would not be complete.
 pub fn marks_on_this_host() -> io::Result<Vec<Mark>> {
     let cluster = host::cluster_id();
-    Ok(scan()?.iter().filter_map(|process| process.sighting(&cluster).valid_mark()).collect())
+    Ok(scan()?
+        .iter()
+        .filter_map(|process| process.sighting(&cluster).valid_mark())
+        .collect())
 }
 
 /// Reads the argument list of a marked process, and whose process it is.
 fn read_marked(pid: i32, cmdline: &[u8]) -> io::Result<Option<MarkedProcess>> {
-    let Some((slot, text)) = read_arguments(cmdline) else { return Ok(None) };
-    let mut buffer = Vec::new();
-    if !read_file(CWD, &format!("/proc/{pid}/status"), &mut buffer, MAX_ARGUMENTS)?
-        || !is_own(&buffer)
-    {
+    let Some((slot, text)) = read_arguments(cmdline) else {
+        return Ok(None);
+    };
+    let mut buffer = [0; 4096];
+    let status = read_file(CWD, &format!("/proc/{pid}/status"), &mut buffer)?;
+    if !status.is_some_and(is_own) {
         return Ok(None);
     }
     // Start time last: had the pid passed on since, the list just read would be gone too,
     // and whoever acts on this holds the pid and looks again.
-    Ok(ProcessId::of(pid)?.map(|id| MarkedProcess { id, slot, text }))
+    Ok(ProcessId::of(pid)?.map(|(id, run)| MarkedProcess {
+        id,
+        slot,
+        text,
+        run,
+    }))
 }
 
 /// Slot and mark from `<program> proxyd --config <slot>/config.json --detach --mark <mark>`,
@@ -178,7 +235,7 @@ fn read_arguments(cmdline: &[u8]) -> Option<(Slot, String)> {
         return None;
     }
     let text = std::str::from_utf8(arguments.next()?).ok()?;
-    let whole = arguments.next().is_none() && text.starts_with(MARK_PREFIX);
+    let whole = arguments.next().is_none() && text.contains(MARK_PREFIX);
     let slot = config.parent()?.file_name()?.to_str()?;
     (whole && config.file_name()? == CONFIG).then(|| (Slot::new(slot), text.to_owned()))
 }
@@ -186,40 +243,52 @@ fn read_arguments(cmdline: &[u8]) -> Option<(Slot, String)> {
 /// The arguments that [`read_arguments`] reads.
 pub(crate) fn arguments<'a>(config: &'a Path, mark: &'a str) -> [&'a OsStr; 6] {
     let word = OsStr::new;
-    [word(PROXYD), word("--config"), config.as_os_str(), word("--detach"), word("--mark"), word(mark)]
+    [
+        word(PROXYD),
+        word("--config"),
+        config.as_os_str(),
+        word("--detach"),
+        word("--mark"),
+        word(mark),
+    ]
 }
 
 /// Whether `/proc/PID/status` names this user as real and effective one.
 fn is_own(status: &[u8]) -> bool {
     let own = rustix::process::geteuid().as_raw().to_string();
     let text = String::from_utf8_lossy(status);
-    text.lines().find_map(|line| line.strip_prefix("Uid:")).is_some_and(|ids| {
-        ids.split_whitespace().take(2).filter(|id| *id == own).count() == 2
-    })
+    text.lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .is_some_and(|ids| {
+            ids.split_whitespace()
+                .take(2)
+                .filter(|id| *id == own)
+                .count()
+                == 2
+        })
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` for a process that has ended (states Z and X).
-fn start_time(stat: &[u8]) -> Option<u64> {
+/// Fields 22 and 3 of `/proc/PID/stat`; `None` for a process that has ended (states Z, X).
+fn read_stat(stat: &[u8]) -> Option<(u64, Run)> {
     // The second field is the program's name in parentheses and may hold both itself.
     let after_name = stat.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = std::str::from_utf8(&stat[after_name + 1..]).ok()?.split_whitespace();
+    let mut fields = std::str::from_utf8(&stat[after_name + 1..])
+        .ok()?
+        .split_whitespace();
     let state = fields.next()?;
     let start_time = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X" | "x")).then_some(start_time)
+    match state {
+        "Z" | "X" | "x" => None,
+        "T" | "t" => Some((start_time, Run::Paused)),
+        _ => Some((start_time, Run::Running)),
+    }
 }
 
-/// Reads a file of `/proc` from its beginning, up to `limit` bytes. `false`: the process is
-/// gone, or hidden from this user and so not its own.
-fn read_file(
-    dir: impl AsFd,
-    path: &str,
-    buffer: &mut Vec<u8>,
-    limit: usize,
-) -> io::Result<bool> {
-    buffer.clear();
-    buffer.resize(limit, 0);
+/// Reads a file of `/proc` from its beginning, up to the buffer's length. `None`: the process
+/// is gone, or hidden from this user and so not its own.
+fn read_file<'a>(dir: impl AsFd, path: &str, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
     let gone = |error: Errno| match error {
-        Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM => Ok(false),
+        Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM => Ok(None),
         error => Err(io::Error::from(error)),
     };
     let file = match openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
@@ -227,7 +296,7 @@ fn read_file(
         Err(error) => return gone(error),
     };
     let mut filled = 0;
-    while filled < limit {
+    while filled < buffer.len() {
         match rustix::io::read(&file, &mut buffer[filled..]) {
             Ok(0) => break,
             Ok(count) => filled += count,
@@ -235,8 +304,7 @@ fn read_file(
             Err(error) => return gone(error),
         }
     }
-    buffer.truncate(filled);
-    Ok(true)
+    Ok(Some(&buffer[..filled]))
 }
 
 #[cfg(test)]
@@ -246,25 +314,50 @@ mod tests {
     const MARK: &str = "egress-proxies/v1 {}";
 
     fn cmdline(arguments: &[&str]) -> Vec<u8> {
-        arguments.iter().flat_map(|a| [a.as_bytes(), b"\0"].concat()).collect()
+        arguments
+            .iter()
+            .flat_map(|a| [a.as_bytes(), b"\0"].concat())
+            .collect()
     }
 
     #[test]
     fn only_the_whole_argument_list_of_a_machine_is_one() {
         let config = "/s/machines/local/127.0.0.1_1_127.0.0.1/config.json";
-        let ours = ["/bin/p", "proxyd", "--config", config, "--detach", "--mark", MARK];
+        let ours = [
+            "/bin/p", "proxyd", "--config", config, "--detach", "--mark", MARK,
+        ];
         let (slot, text) = read_arguments(&cmdline(&ours)).unwrap();
-        assert_eq!((slot.as_str(), text.as_str()), ("127.0.0.1_1_127.0.0.1", MARK));
+        assert_eq!(
+            (slot.as_str(), text.as_str()),
+            ("127.0.0.1_1_127.0.0.1", MARK)
+        );
 
         let traced = [&["strace"], ours.as_slice()].concat();
         let longer = [ours.as_slice(), &["-v"]].concat();
         let grep = ["grep", MARK];
         let shell = ["sh", "-c", &ours.join(" ")];
-        let other_file = ["/bin/p", "proxyd", "--config", "/s/x/y.json", "--detach", "--mark", MARK];
-        let other_mark = ["/bin/p", "proxyd", "--config", config, "--detach", "--mark", "x"];
-        for foreign in
-            [&traced[..], &longer, &grep, &shell, &other_file, &other_mark, &ours[..6], &[]]
-        {
+        let other_file = [
+            "/bin/p",
+            "proxyd",
+            "--config",
+            "/s/x/y.json",
+            "--detach",
+            "--mark",
+            MARK,
+        ];
+        let other_mark = [
+            "/bin/p", "proxyd", "--config", config, "--detach", "--mark", "x",
+        ];
+        for foreign in [
+            &traced[..],
+            &longer,
+            &grep,
+            &shell,
+            &other_file,
+            &other_mark,
+            &ours[..6],
+            &[],
+        ] {
             assert_eq!(read_arguments(&cmdline(foreign)), None, "{foreign:?}");
         }
     }
@@ -272,8 +365,10 @@ mod tests {
     #[test]
     fn the_arguments_written_are_the_arguments_read() {
         let config = Path::new("/s/slot/config.json");
-        let written: Vec<&str> =
-            arguments(config, MARK).iter().map(|a| a.to_str().unwrap()).collect();
+        let written: Vec<&str> = arguments(config, MARK)
+            .iter()
+            .map(|a| a.to_str().unwrap())
+            .collect();
         let read = read_arguments(&cmdline(&[&["/bin/p"], written.as_slice()].concat()));
         assert_eq!(read, Some((Slot::new("slot"), MARK.to_owned())));
     }
@@ -283,17 +378,19 @@ mod tests {
         let stat = |state: &str| {
             format!("7 (a) b (c)) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4711 1 2 3\n")
         };
-        assert_eq!(start_time(stat("S").as_bytes()), Some(4711));
-        assert_eq!(start_time(stat("Z").as_bytes()), None);
-        assert_eq!(start_time(b"7 (a"), None);
+        assert_eq!(read_stat(stat("S").as_bytes()), Some((4711, Run::Running)));
+        assert_eq!(read_stat(stat("T").as_bytes()), Some((4711, Run::Paused)));
+        assert_eq!(read_stat(stat("Z").as_bytes()), None);
+        assert_eq!(read_stat(b"7 (a"), None);
     }
 
     #[test]
     fn this_process_is_found_by_pid_and_is_no_machine() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let me = ProcessId::of(pid).unwrap().unwrap();
+        let (me, run) = ProcessId::of(pid).unwrap().unwrap();
+        assert_eq!(run, Run::Running);
         assert_eq!(me.pid, pid);
-        assert!(me.uptime() < Duration::from_secs(3600));
+        assert!(me.uptime() < Duration::from_hours(1));
         assert_eq!(MarkedProcess::of(pid).unwrap(), None);
         let gone = ProcessId::of(i32::MAX).unwrap();
         assert_eq!(gone, None);
@@ -306,6 +403,10 @@ mod tests {
         scan().unwrap();
         // Far above what it takes (below 1 ms for 100 processes): a guard against a scan
         // that reads whole directories of each process.
-        assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_millis(500),
+            "{:?}",
+            begin.elapsed()
+        );
     }
 }

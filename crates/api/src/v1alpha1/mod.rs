@@ -17,6 +17,9 @@ pub use proxy::{
 pub use status::{Condition, MachineStatus, Phase, ProxyStatus};
 pub use validate::ProviderAbilities;
 
+pub(crate) use metadata::without_server_fields;
+pub(crate) use validate::is_data_key;
+
 /// The API group.
 pub const GROUP: &str = "egress-proxies.io";
 

@@ -96,6 +96,10 @@ pub struct Claim {
     /// The seed, where the provider uses one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<SeedVolume>,
+    /// A creating request of this attempt may still land: whoever reads this waits the
+    /// settle bound out before the slot is given up, even when a machine was seen since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsettled: bool,
     /// Set before the first deleting request of a replacement, so that a crash resumes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retiring: Option<Retirement>,

@@ -89,7 +89,10 @@ impl MachineKey {
     /// The key of a machine UID: always the same one.
     pub fn new(uid: MachineUid) -> Self {
         let digest = Sha256::digest(uid.as_str());
-        let name = format!("proxy-{}", BASE32_NOPAD.encode(&digest[..10]).to_ascii_lowercase());
+        let name = format!(
+            "proxy-{}",
+            BASE32_NOPAD.encode(&digest[..10]).to_ascii_lowercase()
+        );
         Self { uid, name }
     }
     /// The UID it was made from.
@@ -129,31 +132,4 @@ impl fmt::Display for MachineKey {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_standalone_uid_never_changes_and_differs_in_each_of_its_parts() {
-        let lab: Installation = "lab".parse().unwrap();
-        let shop = ProxyId::new("shop", "a").unwrap();
-        let uid = MachineUid::standalone(&lab, &shop, 1);
-        assert_eq!(uid.as_str(), "PINNED");
-        let others = [
-            MachineUid::standalone(&"lab2".parse().unwrap(), &shop, 1),
-            MachineUid::standalone(&lab, &ProxyId::new("shop", "b").unwrap(), 1),
-            MachineUid::standalone(&lab, &ProxyId::new("shop2", "a").unwrap(), 1),
-            MachineUid::standalone(&lab, &shop, 2),
-        ];
-        assert!(others.iter().all(|other| *other != uid));
-    }
-
-    #[test]
-    fn the_incarnation_of_a_standalone_uid_is_found_again_within_the_bound() {
-        let lab: Installation = "lab".parse().unwrap();
-        let shop = ProxyId::new("shop", "a").unwrap();
-        let seventh = MachineUid::standalone(&lab, &shop, 7);
-        assert_eq!(seventh.incarnation(&lab, &shop, 7), Some(7));
-        assert_eq!(seventh.incarnation(&lab, &shop, 6), None);
-        assert_eq!("given-by-an-api-server".parse::<MachineUid>().unwrap().incarnation(&lab, &shop, 9), None);
-    }
-}
+mod tests;

@@ -120,11 +120,20 @@ pub fn whose(
             let by_us = mark.installation == identity.installation
                 && mark.writer == identity.writer
                 && mark.provider == *provider;
-            if by_us { Whose::Ours(Box::new(mark)) } else { Whose::NotOwned }
+            if by_us {
+                Whose::Ours(Box::new(mark))
+            } else {
+                Whose::NotOwned
+            }
         }
         Some(_) if same_name => Whose::NotOwned,
         Some(_) => Whose::Foreign { copied: false },
-        None if same_name && recorded == Some(seen.slot) && !seen.template => Whose::NotOwned,
-        None => Whose::Foreign { copied: seen.text.and_then(Mark::find).is_some() },
+        None if same_name && recorded == Some(seen.slot) => Whose::NotOwned,
+        None => Whose::Foreign {
+            copied: seen.text.and_then(Mark::find).is_some(),
+        },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,9 @@ text_id!(
 /// A DNS label as Kubernetes takes it (RFC 1123): 1 to 63 of `a-z 0-9 -`, no hyphen at either end.
 fn is_dns_label(text: &str) -> bool {
     (1..=63).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !text.starts_with('-')
         && !text.ends_with('-')
 }
@@ -146,7 +148,10 @@ impl ProxyId {
                 rule: "use parts of 1 to 63 of a-z, 0-9 and '-' joined by '.', 253 characters at most",
             });
         }
-        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
     }
     /// The namespace.
     pub fn namespace(&self) -> &str {

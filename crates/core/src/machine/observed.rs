@@ -61,6 +61,16 @@ pub enum Addresses {
     Unreported,
 }
 
+impl Addresses {
+    /// The best reported address, if any is reported.
+    pub fn best(&self) -> Option<IpAddr> {
+        match self {
+            Self::Reported { addresses, .. } => addresses.first().copied(),
+            Self::Unreported => None,
+        }
+    }
+}
+
 /// The state of the machine at a claim, as one complete look shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MachineState {

@@ -81,6 +81,13 @@ impl Record {
             proven: None,
         }
     }
+    /// Holds this claim, and its attempt number as used.
+    #[must_use]
+    pub fn with_claim(mut self, claim: Claim) -> Self {
+        self.last_attempt = self.last_attempt.max(claim.attempt);
+        self.claim = Some(claim);
+        self
+    }
     /// Gives the claim up and remembers its slot as spent.
     #[must_use]
     pub fn without_claim(mut self, why: SpentWhy) -> Self {
@@ -98,3 +105,6 @@ impl Record {
         self
     }
 }
+
+#[cfg(test)]
+mod tests;

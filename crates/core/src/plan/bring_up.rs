@@ -1,17 +1,15 @@
 //! A Proxy that should run.
 
 use super::{
-    Action, Phase, Plan, Waiting, about_to_send, held_back, is_failed, teardown, unanswered,
+    Action, Phase, Plan, Waiting, about_to_send, answered, held_back, is_failed, teardown,
 };
 use crate::{
-    backoff::{CRASH_LIMIT, SLOWLY, SOON, with_jitter},
+    backoff::{CRASH_LIMIT, SLOWLY, SOON, doubling, with_jitter},
     machine::{
-        Addresses, Claim, MachineKey, MachineState, ObservedMachine, Proven, Record, Retirement,
-        SpentWhy, Standing, StopReason,
+        Claim, MachineKey, MachineState, ObservedMachine, Proven, Record, Retirement, SpentWhy,
+        Standing, StopReason,
     },
-    proxy::{
-        CredentialSight, Look, Observed, Presence, ProviderSight, ProxySpec, Serving,
-    },
+    proxy::{CredentialSight, Observed, Presence, ProviderSight, ProxySpec, Serving},
 };
 use std::time::Duration;
 
@@ -32,136 +30,199 @@ pub(super) fn plan(spec: &ProxySpec, record: Option<&Record>, seen: &Observed) -
 
 /// Nothing may be changed: only say where it stands.
 pub(super) fn watch(seen: &Observed, why: Waiting) -> Plan {
-    let phase = match (seen.recorded.claim(), seen.machine.seen().map(|m| &m.state)) {
-        (Some(_), Some(MachineState::Running(_))) => Phase::Running,
-        (Some(_), _) => Phase::Provisioning,
-        (None, _) if matches!(why, Waiting::Rejected(_)) => Phase::Failed,
-        (None, _) => Phase::Pending,
+    let Some(record) = seen.recorded.record().filter(|r| r.claim.is_some()) else {
+        let rejected = matches!(why, Waiting::Rejected(_));
+        let phase = if rejected {
+            Phase::Failed
+        } else {
+            Phase::Pending
+        };
+        return Plan::new(phase).waiting(why, SLOWLY);
     };
-    let recheck = if seen.recorded.claim().is_some() { SOON * 5 } else { SLOWLY };
-    Plan::new(phase).waiting(why, recheck)
+    let phase = match seen.machine.seen().map(|m| &m.state) {
+        Some(MachineState::Running(_)) => Phase::Running,
+        None | Some(MachineState::Unknown { .. }) => unseen(record),
+        Some(_) => Phase::Provisioning,
+    };
+    Plan::new(phase).waiting(why, SOON * 5)
+}
+
+/// The phase of a machine that could not be seen: not seen is not gone.
+const fn unseen(record: &Record) -> Phase {
+    if record.proven.is_some() {
+        Phase::Running
+    } else {
+        Phase::Provisioning
+    }
 }
 
 /// No machine is promised: take the slot that is offered.
 fn claim(record: Option<&Record>, seen: &Observed) -> Plan {
     if let CredentialSight::Missing(what) = &seen.credential {
-        return Plan::new(Phase::Pending)
-            .waiting(Waiting::SecretMissing(what.clone()), SOON * 5);
+        return Plan::new(Phase::Pending).waiting(Waiting::SecretMissing(what.clone()), SOON * 5);
     }
     let left = seen.history.replace_at().saturating_sub(seen.now);
     if !left.is_zero() {
         return Plan::new(Phase::Pending).waiting(Waiting::ReplaceBackoff { left }, left);
     }
-    if let Some(plan) = unanswered(Phase::Pending, &seen.offer, seen) {
-        return plan;
-    }
-    let Look::Seen(offer) = &seen.offer else {
-        return Plan::new(Phase::Pending).recheck(SOON);
+    let offer = match answered(Phase::Pending, &seen.offer, seen) {
+        Ok(offer) => offer,
+        Err(plan) => return plan,
     };
-    let plan = match record {
-        None => Plan::new(Phase::Provisioning).then(Action::HoldFinalizer),
-        Some(_) => Plan::new(Phase::Provisioning),
+    let plan = Plan::new(Phase::Provisioning);
+    let plan = if record.is_none() {
+        plan.then(Action::HoldFinalizer)
+    } else {
+        plan
     };
     if offer.standing >= Standing::Seen {
         // A machine of ours is there already: write it down, then look at it.
-        return plan.then(Action::RecordClaim(offer.clone())).recheck(Duration::ZERO);
+        return plan
+            .then(Action::RecordClaim(offer.clone()))
+            .recheck(Duration::ZERO);
+    }
+    if let Some(wait) = doubted(Phase::Pending, seen).or_else(|| held_back(Phase::Pending, seen)) {
+        return wait;
     }
     let sent = about_to_send(offer).unwrap_or_else(|| offer.clone());
-    plan.then(Action::RecordClaim(sent)).then(Action::Create).waiting(creating(""), Duration::ZERO)
+    plan.then(Action::RecordClaim(sent))
+        .then(Action::Create)
+        .waiting(creating(""), Duration::ZERO)
 }
 
 /// A machine is promised: see how it stands.
 fn present(spec: &ProxySpec, record: &Record, claim: &Claim, seen: &Observed) -> Plan {
-    if let Some(mut plan) = unanswered(Phase::Provisioning, &seen.machine, seen) {
-        if record.proven.is_some() {
-            plan.phase = Phase::Running; // not seen is not gone
-        }
-        return plan;
-    }
-    let Some(machine) = seen.machine.seen() else {
-        return Plan::new(Phase::Provisioning).recheck(SOON);
+    let machine = match answered(unseen(record), &seen.machine, seen) {
+        Ok(machine) => machine,
+        Err(plan) => return plan,
     };
     if let Some(why) = claim.retiring {
-        return teardown::retire(claim, machine, seen, Waiting::Replacing(why));
+        return teardown::retire(claim, machine, seen, why);
     }
     if claim.provider != spec.provider {
         return begin_retiring(claim, machine, seen, Retirement::ProviderChanged);
     }
-    let outdated = machine.config_hash.as_ref().is_some_and(|hash| *hash != spec.config_hash);
+    let outdated = machine
+        .config_hash
+        .as_ref()
+        .is_some_and(|hash| *hash != spec.config_hash);
     match &machine.state {
-        MachineState::Absent if claim.standing >= Standing::Seen => removed_outside(seen),
-        MachineState::Absent => create(claim, seen, creating("")),
+        MachineState::Absent if claim.standing >= Standing::Seen => removed_outside(claim, seen),
+        MachineState::Absent => {
+            doubted(Phase::Provisioning, seen).unwrap_or_else(|| create(claim, seen, creating("")))
+        }
         MachineState::Foreign => taken(claim, seen),
-        MachineState::NotOwned { restore } => Plan::new(Phase::Failed)
-            .waiting(Waiting::NotOwned { restore: restore.clone() }, SLOWLY),
+        MachineState::NotOwned { restore } => not_owned(restore),
         MachineState::Unknown { why } => {
-            let phase = if record.proven.is_some() { Phase::Running } else { Phase::Provisioning };
-            Plan::new(phase).waiting(Waiting::Undecided(why.clone()), SOON * 5)
+            Plan::new(unseen(record)).waiting(Waiting::Undecided(why.clone()), SOON * 5)
         }
+        MachineState::Stopped(
+            reason @ (StopReason::Paused | StopReason::Hibernated | StopReason::IoError),
+        ) => Plan::new(Phase::Provisioning).waiting(Waiting::Stopped(*reason), SOON * 5),
         MachineState::InProgress { step } if claim.standing >= Standing::Started => {
-            Plan::new(Phase::Provisioning)
-                .waiting(Waiting::TaskRunning { step: step.clone() }, SOON)
+            let waiting = Waiting::TaskRunning { step: step.clone() };
+            Plan::new(Phase::Provisioning).waiting(waiting, SOON)
         }
+        _ if outdated => begin_retiring(claim, machine, seen, Retirement::SpecChanged),
         MachineState::InProgress { step } => create(claim, seen, creating(step)),
-        MachineState::Stopped(reason) => stopped(claim, machine, *reason, outdated, seen),
-        MachineState::Provisioning | MachineState::Running(_) if outdated => {
-            begin_retiring(claim, machine, seen, Retirement::SpecChanged)
+        MachineState::Stopped(StopReason::HalfMade) => create(claim, seen, creating("")),
+        MachineState::Stopped(StopReason::NoAgent) => {
+            begin_retiring(claim, machine, seen, Retirement::NoAgent)
+        }
+        MachineState::Stopped(StopReason::NeverReported) => {
+            begin_retiring(claim, machine, seen, Retirement::NeverReported)
+        }
+        MachineState::Stopped(reason @ (StopReason::PoweredOff | StopReason::Crashed)) => {
+            restart(claim, machine, *reason, seen)
         }
         MachineState::Provisioning => booting(claim, machine, seen),
-        MachineState::Running(addresses) => {
-            running(spec, record, claim, machine, addresses, seen)
+        MachineState::Running(addresses)
+            if addresses.best().is_none() && record.proven.is_none() =>
+        {
+            booting(claim, machine, seen)
         }
+        MachineState::Running(_) => running(spec, record, claim, machine, seen),
     }
 }
 
 fn creating(step: &str) -> Waiting {
-    Waiting::Creating { step: step.to_owned() }
+    Waiting::Creating {
+        step: step.to_owned(),
+    }
 }
 
-/// Calls `create`, unless an earlier failure forbids it.
+/// A person has to look first.
+pub(super) fn not_owned(restore: &str) -> Plan {
+    Plan::new(Phase::Failed).waiting(
+        Waiting::NotOwned {
+            restore: restore.to_owned(),
+        },
+        SLOWLY,
+    )
+}
+
+/// Calls `create`, unless the Secret it needs is missing or an earlier failure forbids it.
 fn create(claim: &Claim, seen: &Observed, why: Waiting) -> Plan {
-    if let Some(plan) = held_back(Phase::Provisioning, seen) {
-        return plan;
-    }
-    let absent = matches!(seen.machine.seen().map(|m| &m.state), Some(MachineState::Absent));
     let plan = Plan::new(Phase::Provisioning);
-    let plan = match about_to_send(claim).filter(|_| absent) {
-        // Another creating request may go out: what was accepted before no longer counts.
+    if let CredentialSight::Missing(what) = &seen.credential {
+        return plan.waiting(Waiting::SecretMissing(what.clone()), SOON * 5);
+    }
+    if let Some(wait) = held_back(Phase::Provisioning, seen) {
+        return wait;
+    }
+    let state = seen.machine.seen().map(|m| &m.state);
+    let absent = matches!(state, Some(MachineState::Absent));
+    // A machine that was finished before and is half made now landed late.
+    let another = matches!(state, Some(MachineState::Stopped(StopReason::HalfMade)))
+        && claim.standing >= Standing::Started;
+    let fresh = absent || another || claim.standing == Standing::Unsent;
+    let plan = match about_to_send(claim).filter(|_| fresh) {
+        // What was accepted, seen or sealed before no longer counts.
         Some(sent) => plan.then(Action::RecordClaim(sent)),
         None => plan,
     };
     plan.then(Action::Create).waiting(why, Duration::ZERO)
 }
 
-/// It was there and is gone, though nobody here deleted it.
-fn removed_outside(seen: &Observed) -> Plan {
-    match seen.presence {
-        Presence::MassDisappearance { absent, of } => Plan::new(Phase::Provisioning)
-            .waiting(Waiting::MassDisappearance { absent, of }, SOON * 5),
-        Presence::Normal => held_back(Phase::Provisioning, seen).unwrap_or_else(|| {
-            Plan::new(Phase::Provisioning)
-                .then(Action::Delete)
-                .then(Action::DropClaim(SpentWhy::Freed))
-                .waiting(Waiting::RemovedOutside, Duration::ZERO)
-        }),
-    }
+/// The wait while the provider's view is doubted (E5).
+fn doubted(phase: Phase, seen: &Observed) -> Option<Plan> {
+    let Presence::MassDisappearance { absent, of } = seen.presence else {
+        return None;
+    };
+    let waiting = Waiting::MassDisappearance { absent, of };
+    Some(Plan::new(phase).waiting(waiting, SOON * 5))
 }
 
-/// The slot is proven someone else's: give it up once nothing of ours may land there.
+/// It was there and is gone, though nobody here deleted it. While a create sent earlier may
+/// still land, the new machine is made in the same place: what lands is then no other one.
+fn removed_outside(claim: &Claim, seen: &Observed) -> Plan {
+    doubted(Phase::Provisioning, seen).unwrap_or_else(|| {
+        if teardown::may_land_for(claim, seen).is_zero() {
+            give_up(claim, seen, SpentWhy::Freed, Waiting::RemovedOutside)
+        } else {
+            create(claim, seen, Waiting::RemovedOutside)
+        }
+    })
+}
+
+/// The slot is proven someone else's. A machine that was ours there is missing.
 fn taken(claim: &Claim, seen: &Observed) -> Plan {
-    if claim.standing >= Standing::Seen && seen.presence != Presence::Normal {
-        return removed_outside(seen);
-    }
+    doubted(Phase::Provisioning, seen)
+        .filter(|_| claim.standing >= Standing::Seen)
+        .unwrap_or_else(|| give_up(claim, seen, SpentWhy::Refused, Waiting::SlotTaken))
+}
+
+/// Gives the claim up once nothing of ours may land at its slot.
+fn give_up(claim: &Claim, seen: &Observed, spent: SpentWhy, why: Waiting) -> Plan {
+    let plan = Plan::new(Phase::Provisioning);
     let left = teardown::may_land_for(claim, seen);
     if !left.is_zero() {
-        return Plan::new(Phase::Provisioning)
-            .waiting(Waiting::CreateMayLand { left }, left.min(SOON * 5));
+        return plan.waiting(Waiting::CreateMayLand { left }, left.min(SOON * 5));
     }
     held_back(Phase::Provisioning, seen).unwrap_or_else(|| {
-        Plan::new(Phase::Provisioning)
-            .then(Action::Delete)
-            .then(Action::DropClaim(SpentWhy::Refused))
-            .waiting(Waiting::SlotTaken, Duration::ZERO)
+        plan.then(Action::Delete)
+            .then(Action::DropClaim(spent))
+            .waiting(why, Duration::ZERO)
     })
 }
 
@@ -172,50 +233,41 @@ fn begin_retiring(
     seen: &Observed,
     why: Retirement,
 ) -> Plan {
-    let marked = Claim { retiring: Some(why), ..claim.clone() };
-    let mut plan = teardown::retire(&marked, machine, seen, Waiting::Replacing(why));
+    let marked = Claim {
+        retiring: Some(why),
+        ..claim.clone()
+    };
+    let mut plan = teardown::retire(&marked, machine, seen, why);
     plan.actions.insert(0, Action::RecordClaim(marked));
     plan
 }
 
-fn stopped(
-    claim: &Claim,
-    machine: &ObservedMachine,
-    reason: StopReason,
-    outdated: bool,
-    seen: &Observed,
-) -> Plan {
-    match reason {
-        StopReason::Paused | StopReason::Hibernated | StopReason::IoError => {
-            Plan::new(Phase::Provisioning).waiting(Waiting::Stopped(reason), SOON * 5)
-        }
-        StopReason::NoAgent => begin_retiring(claim, machine, seen, Retirement::NoAgent),
-        StopReason::NeverReported => {
-            begin_retiring(claim, machine, seen, Retirement::NeverReported)
-        }
-        StopReason::HalfMade | StopReason::PoweredOff | StopReason::Crashed if outdated => {
-            begin_retiring(claim, machine, seen, Retirement::SpecChanged)
-        }
-        StopReason::HalfMade => create(claim, seen, creating("")),
-        StopReason::PoweredOff | StopReason::Crashed => {
-            let count = seen.history.restarts() + 1;
-            if count >= CRASH_LIMIT {
-                begin_retiring(claim, machine, seen, Retirement::CrashLoop)
-            } else {
-                create(claim, seen, Waiting::Restarting { reason, count })
-            }
-        }
+/// It was stopped, but not by someone who wants it stopped.
+fn restart(claim: &Claim, machine: &ObservedMachine, reason: StopReason, seen: &Observed) -> Plan {
+    let (count, left) = (
+        seen.history.restarts(),
+        seen.history.restart_grace(seen.now),
+    );
+    if !left.is_zero() {
+        let waiting = Waiting::Restarting { reason, count };
+        return Plan::new(Phase::Provisioning).waiting(waiting, left);
     }
+    let count = count + 1;
+    if count >= CRASH_LIMIT {
+        return begin_retiring(claim, machine, seen, Retirement::CrashLoop);
+    }
+    create(claim, seen, Waiting::Restarting { reason, count })
 }
 
-/// The claim with what this look taught, if anything.
-fn learned(claim: &Claim, machine: &ObservedMachine) -> Option<Claim> {
+/// The claim with what this look at a started machine taught, if anything.
+fn learned(claim: &Claim, machine: &ObservedMachine, seen: &Observed) -> Option<Claim> {
     let mut new = claim.clone();
-    new.standing = new.standing.max(Standing::Started);
-    new.handles.clear();
-    if new.host.is_some() || machine.host.is_some() {
-        new.host = machine.host.clone().or(new.host);
+    if new.standing < Standing::Started {
+        new.standing = Standing::Started;
+        new.handles.clear(); // create's tasks; later ones are a seal's or a start's
     }
+    new.unsettled = !teardown::may_land_for(claim, seen).is_zero();
+    new.host = machine.host.clone().or(new.host);
     new.mac = new.mac.or_else(|| machine.mac.clone());
     (new != *claim).then_some(new)
 }
@@ -233,32 +285,42 @@ fn booting(claim: &Claim, machine: &ObservedMachine, seen: &Observed) -> Plan {
         return begin_retiring(claim, machine, seen, Retirement::NeverReported);
     }
     let plan = Plan::new(Phase::Provisioning).waiting(Waiting::NoAddress, SOON);
-    match learned(claim, machine) {
+    match learned(claim, machine, seen) {
         Some(claim) => plan.then(Action::RecordOutcome(claim)),
         None => plan,
     }
 }
 
+/// It runs, and has an address or had one when it was proven.
 fn running(
     spec: &ProxySpec,
     record: &Record,
     claim: &Claim,
     machine: &ObservedMachine,
-    addresses: &Addresses,
     seen: &Observed,
 ) -> Plan {
     let key = MachineKey::new(record.machine_uid.clone());
     let steady = with_jitter(spec.probe_interval, &key);
     let mut plan = Plan::new(Phase::Running).recheck(steady);
-    if let Some(claim) = learned(claim, machine) {
+    if let Some(claim) = learned(claim, machine, seen) {
         plan = plan.then(Action::RecordOutcome(claim));
     }
-    if *addresses == Addresses::Unreported && record.proven.is_none() {
-        plan.phase = Phase::Provisioning;
-        return plan.waiting(Waiting::NoAddress, SOON);
-    }
     match &seen.serving {
-        Serving::Answered { endpoint, credential_generation } => {
+        Serving::NotAsked => plan,
+        Serving::Failed { .. } => {
+            let faults = seen.history.serving_faults();
+            let patient = faults >= spec.failure_threshold.max(5);
+            let wait = if patient {
+                steady
+            } else {
+                probe_again(faults).min(steady)
+            };
+            plan.waiting(Waiting::NotServing, wait)
+        }
+        Serving::Answered {
+            endpoint,
+            credential_generation,
+        } => {
             let proven = Proven {
                 address: endpoint.ip(),
                 egress: record.proven.as_ref().and_then(|p| p.egress),
@@ -267,33 +329,31 @@ fn running(
             if record.proven.as_ref() != Some(&proven) {
                 plan = plan.then(Action::RecordProven(proven));
             }
+            seal(plan, record, claim, seen)
         }
-        Serving::Failed { .. } => {
-            let wait = if seen.history.serving_faults() < spec.failure_threshold.max(5) {
-                probe_again(seen.history.serving_faults())
-            } else {
-                steady
-            };
-            plan = plan.waiting(Waiting::NotServing, wait.min(steady));
-        }
-        Serving::NotAsked => {}
     }
+}
+
+/// The seed is taken out in a pass after the one that recorded the first proof.
+fn seal(plan: Plan, record: &Record, claim: &Claim, seen: &Observed) -> Plan {
     let seals = matches!(seen.provider, ProviderSight::Configured { seals: true, .. });
-    let to_seal = seals && record.proven.is_some() && claim.standing < Standing::Sealed;
-    if to_seal && matches!(seen.serving, Serving::Answered { .. }) {
-        return match held_back(Phase::Running, seen) {
-            Some(wait) => Plan { actions: plan.actions, ..wait },
-            None => plan.then(Action::Seal).recheck(Duration::ZERO),
-        };
+    if !seals || claim.standing >= Standing::Sealed {
+        return plan;
     }
-    if seals && record.proven.is_none() && matches!(seen.serving, Serving::Answered { .. }) {
-        return plan.recheck(Duration::ZERO); // proven in this pass, sealed in the next
+    if record.proven.is_none() {
+        return plan.recheck(Duration::ZERO);
     }
-    plan
+    match held_back(Phase::Running, seen) {
+        Some(wait) => Plan {
+            actions: plan.actions,
+            ..wait
+        },
+        None => plan.then(Action::Seal).recheck(Duration::ZERO),
+    }
 }
 
 /// The wait before the next probe after `faults` failures in a row: a proxy that is just
 /// starting answers within a moment.
 fn probe_again(faults: u32) -> Duration {
-    crate::backoff::doubling(Duration::from_millis(100), SOON, faults)
+    doubling(Duration::from_millis(100), SOON, faults)
 }

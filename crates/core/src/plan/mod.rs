@@ -15,10 +15,21 @@ mod bring_up;
 mod reason;
 mod teardown;
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod rows;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod walks;
+#[cfg(test)]
+mod world;
 
 pub use reason::{Phase, Waiting};
 
 use crate::{
+    backoff::{SLOWLY, SOON},
     machine::{Claim, ErrorClass, Proven, SpentWhy, Standing},
     proxy::{Desired, Intent, Look, Observed, ProviderSight, Recorded},
 };
@@ -70,7 +81,12 @@ pub struct Plan {
 
 impl Plan {
     fn new(phase: Phase) -> Self {
-        Self { phase, actions: Vec::new(), waiting: None, recheck: None }
+        Self {
+            phase,
+            actions: Vec::new(),
+            waiting: None,
+            recheck: None,
+        }
     }
     fn then(mut self, action: Action) -> Self {
         self.actions.push(action);
@@ -96,12 +112,18 @@ pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
     let record = match &seen.recorded {
         Recorded::Unreadable(text) => {
             return Plan::new(Phase::Failed)
-                .waiting(Waiting::RecordUnreadable(text.clone()), crate::backoff::SLOWLY);
+                .waiting(Waiting::RecordUnreadable(text.clone()), SLOWLY);
+        }
+        Recorded::Held(record) if record.proxy != desired.proxy => {
+            let text = format!(
+                "the record is a copy of that of {}: what it names is not this Proxy's; remove it",
+                record.proxy
+            );
+            return Plan::new(Phase::Failed).waiting(Waiting::RecordUnreadable(text), SLOWLY);
         }
         Recorded::Held(record) if record.installation != desired.installation => {
             let theirs = record.installation.to_string();
-            return Plan::new(Phase::Failed)
-                .waiting(Waiting::InstallationChanged(theirs), crate::backoff::SLOWLY);
+            return Plan::new(Phase::Failed).waiting(Waiting::InstallationChanged(theirs), SLOWLY);
         }
         Recorded::Held(record) => Some(record),
         Recorded::Nothing => None,
@@ -112,47 +134,55 @@ pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
         (Intent::Delete, Some(record)) => teardown::plan(record, seen),
         (Intent::Run(spec), record) => bring_up::plan(spec, record, seen),
         (Intent::Paused(_), _) => bring_up::watch(seen, Waiting::Suspended),
-        (Intent::Hold(findings), _) => {
-            bring_up::watch(seen, Waiting::Rejected(findings.clone()))
-        }
+        (Intent::Hold(findings), _) => bring_up::watch(seen, Waiting::Rejected(findings.clone())),
     }
 }
 
-/// The claim as it must stand before a creating request may be sent for it.
+/// The claim as it must stand before a creating request may be sent for it; `None` when it
+/// stands so already.
 fn about_to_send(claim: &Claim) -> Option<Claim> {
-    let recorded = matches!(claim.standing, Standing::Sent);
-    (!recorded).then(|| Claim { standing: Standing::Sent, handles: Vec::new(), ..claim.clone() })
+    let stands = claim.standing == Standing::Sent;
+    (!stands).then(|| Claim {
+        standing: Standing::Sent,
+        handles: Vec::new(),
+        ..claim.clone()
+    })
 }
 
-/// What a look that was not answered makes of the plan; `None` when it was answered.
-fn unanswered<T>(phase: Phase, look: &Look<T>, seen: &Observed) -> Option<Plan> {
+/// The answer of a look, or the plan that follows from there being none.
+fn answered<'a, T>(phase: Phase, look: &'a Look<T>, seen: &Observed) -> Result<&'a T, Plan> {
     let trouble = match look {
-        Look::Seen(_) => return None,
+        Look::Seen(answer) => return Ok(answer),
         Look::Failed(trouble) => trouble.clone(),
         Look::NotAsked if seen.provider == ProviderSight::Unconfigured => {
-            return Some(
-                Plan::new(phase).waiting(Waiting::ProviderUnconfigured, crate::backoff::SLOWLY),
-            );
+            return Err(Plan::new(phase).waiting(Waiting::ProviderUnconfigured, SLOWLY));
         }
-        Look::NotAsked => return held_back(phase, seen),
+        Look::NotAsked => {
+            return Err(held_back(phase, seen).unwrap_or_else(|| {
+                let why = "it was not looked at in this pass".to_owned();
+                Plan::new(phase).waiting(Waiting::Undecided(why), SOON)
+            }));
+        }
     };
     let wait = seen
         .history
         .holding(seen.now)
-        .map_or(crate::backoff::SOON, |f| f.retry_at.saturating_sub(seen.now));
-    Some(Plan::new(phase).waiting(Waiting::Trouble { looking: true, trouble }, wait))
+        .map_or(SOON, |f| f.retry_at.saturating_sub(seen.now));
+    Err(Plan::new(phase).waiting(
+        Waiting::Trouble {
+            looking: true,
+            trouble,
+        },
+        wait,
+    ))
 }
 
 /// The plan while an earlier failure forbids another call.
 fn held_back(phase: Phase, seen: &Observed) -> Option<Plan> {
     let failure = seen.history.holding(seen.now)?;
-    // An unknown outcome is looked at, not waited out, and a lock is asked for again soon;
-    // both waits are short.
     let wait = failure.retry_at.saturating_sub(seen.now);
-    Some(Plan::new(phase).waiting(
-        Waiting::Trouble { looking: false, trouble: failure.trouble.clone() },
-        wait.max(Duration::from_millis(1)),
-    ))
+    let (looking, trouble) = (failure.looking, failure.trouble.clone());
+    Some(Plan::new(phase).waiting(Waiting::Trouble { looking, trouble }, wait))
 }
 
 /// Whether repeating the failed call cannot help until someone changed something.

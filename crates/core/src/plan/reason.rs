@@ -8,7 +8,9 @@ use crate::{
 use std::time::Duration;
 
 /// Where a Proxy stands, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum Phase {
     /// No machine is promised yet.
     Pending,

@@ -1,6 +1,6 @@
 //! A Proxy that should be gone, and a machine that is to make place for another.
 
-use super::{Action, Phase, Plan, Waiting, held_back, unanswered};
+use super::{Action, Phase, Plan, Waiting, answered, bring_up::not_owned, held_back};
 use crate::{
     backoff::SOON,
     machine::{Claim, MachineState, ObservedMachine, Record, Retirement, SpentWhy, Standing},
@@ -19,68 +19,92 @@ pub(super) fn plan(record: &Record, seen: &Observed) -> Plan {
             .then(Action::DropClaim(SpentWhy::Freed))
             .then(Action::ReleaseFinalizer);
     }
-    if let Some(plan) = unanswered(Phase::Deleting, &seen.machine, seen) {
-        return plan;
-    }
-    let Some(machine) = seen.machine.seen() else {
-        return Plan::new(Phase::Deleting).recheck(SOON);
+    let machine = match answered(Phase::Deleting, &seen.machine, seen) {
+        Ok(machine) => machine,
+        Err(plan) => return plan,
     };
-    remove(Phase::Deleting, claim, machine, seen, Waiting::Removing { step: String::new() }, |plan| {
-        plan.then(Action::DropClaim(SpentWhy::Freed)).then(Action::ReleaseFinalizer)
-    })
+    match remove(Phase::Deleting, claim, machine, seen, removing("")) {
+        Removal::Going(plan) => plan,
+        Removal::Gone(plan) => plan
+            .then(Action::DropClaim(SpentWhy::Freed))
+            .then(Action::ReleaseFinalizer),
+    }
 }
 
-/// The machine is to make place for another one.
-pub(super) fn retire(claim: &Claim, machine: &ObservedMachine, seen: &Observed, why: Waiting) -> Plan {
-    let spent = match claim.retiring {
-        Some(Retirement::SlotTaken) => SpentWhy::Refused,
+/// The machine is to make place for another one, for the reason that its claim names.
+pub(super) fn retire(
+    claim: &Claim,
+    machine: &ObservedMachine,
+    seen: &Observed,
+    why: Retirement,
+) -> Plan {
+    let spent = match why {
+        Retirement::SlotTaken => SpentWhy::Refused,
         _ => SpentWhy::Freed,
     };
-    remove(Phase::Provisioning, claim, machine, seen, why, |plan| {
-        plan.then(Action::DropClaim(spent)).recheck(Duration::ZERO)
-    })
+    match remove(
+        Phase::Provisioning,
+        claim,
+        machine,
+        seen,
+        Waiting::Replacing(why),
+    ) {
+        Removal::Going(plan) => plan,
+        Removal::Gone(plan) => plan
+            .then(Action::DropClaim(spent))
+            .waiting(Waiting::Replacing(why), Duration::ZERO),
+    }
 }
 
-/// Calls `delete` until a look shows nothing and nothing may come; then, after one more
-/// `delete` for what a machine leaves behind, `finish`.
+fn removing(step: &str) -> Waiting {
+    Waiting::Removing {
+        step: step.to_owned(),
+    }
+}
+
+/// How far a removal is.
+enum Removal {
+    /// Something is there, or may be, or may come.
+    Going(Plan),
+    /// Nothing is there and nothing may come. The plan deletes once more, for what a machine
+    /// leaves behind; if that is done, the claim may be given up.
+    Gone(Plan),
+}
+
+/// Calls `delete` until a look shows nothing and nothing may come.
 fn remove(
     phase: Phase,
     claim: &Claim,
     machine: &ObservedMachine,
     seen: &Observed,
     why: Waiting,
-    finish: impl FnOnce(Plan) -> Plan,
-) -> Plan {
+) -> Removal {
     if let Some(plan) = held_back(phase, seen) {
-        return plan;
+        return Removal::Going(plan);
     }
-    match &machine.state {
+    let plan = Plan::new(phase);
+    Removal::Going(match &machine.state {
         MachineState::Absent | MachineState::Foreign => {
             let left = may_land_for(claim, seen);
             if left.is_zero() {
-                finish(Plan::new(phase).then(Action::Delete))
-            } else {
-                Plan::new(phase).waiting(Waiting::CreateMayLand { left }, left.min(SOON * 5))
+                return Removal::Gone(plan.then(Action::Delete));
             }
+            plan.waiting(Waiting::CreateMayLand { left }, left.min(SOON * 5))
         }
         MachineState::InProgress { step } => {
-            let why = match why {
-                Waiting::Removing { .. } => Waiting::Removing { step: step.clone() },
-                other => other,
+            let why = if phase == Phase::Deleting {
+                removing(step)
+            } else {
+                why
             };
-            Plan::new(phase).waiting(why, SOON)
+            plan.waiting(why, SOON)
         }
-        MachineState::Unknown { why } => {
-            Plan::new(phase).waiting(Waiting::Undecided(why.clone()), SOON)
-        }
-        MachineState::NotOwned { restore } => Plan::new(Phase::Failed).waiting(
-            Waiting::NotOwned { restore: restore.clone() },
-            crate::backoff::SLOWLY,
-        ),
+        MachineState::Unknown { why } => plan.waiting(Waiting::Undecided(why.clone()), SOON),
+        MachineState::NotOwned { restore } => not_owned(restore),
         MachineState::Provisioning | MachineState::Running(_) | MachineState::Stopped(_) => {
-            Plan::new(phase).then(Action::Delete).waiting(why, Duration::ZERO)
+            plan.then(Action::Delete).waiting(why, Duration::ZERO)
         }
-    }
+    })
 }
 
 /// How much longer a create may still land, as far as the provider's bound says.

@@ -1,17 +1,19 @@
 //! What a person is told. Output only: nothing here is ever read back for a decision.
 
-mod reason;
+pub(crate) mod reason;
 
 pub use reason::Reason;
 
 use crate::{
-
     machine::{Addresses, Host, MachineKey, MachineState, ProviderName, Slot},
     plan::{Phase, Plan, Waiting},
-    proxy::{CredentialSight, Desired, Observed, Serving, ServingFault},
+    proxy::{CredentialSight, Desired, Intent, Observed, Serving, ServingFault},
 };
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    fmt::Write,
+    net::{IpAddr, SocketAddr},
+};
 
 /// The four conditions of a Proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -104,8 +106,8 @@ pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
     let record = seen.recorded.record();
     let claim = seen.recorded.claim();
     let endpoint = endpoint(desired, seen);
-    let accepted = accepted(desired, plan);
-    let provisioned = provisioned(seen, plan);
+    let accepted = accepted(desired, seen, plan);
+    let provisioned = provisioned(desired, seen, plan);
     let serving = serving(desired, seen, &provisioned);
     let ready = ready(&serving);
     ProxyStatus {
@@ -115,17 +117,30 @@ pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
             .map(|c| c.provider.clone())
             .or_else(|| desired.spec().map(|s| s.provider.clone())),
         machine: record.zip(claim).map(|(record, claim)| MachineStatus {
-            name: MachineKey::new(record.machine_uid.clone()).name().to_owned(),
+            name: MachineKey::new(record.machine_uid.clone())
+                .name()
+                .to_owned(),
             id: claim.slot.clone(),
-            host: seen.machine.seen().and_then(|m| m.host.clone()).or_else(|| claim.host.clone()),
+            host: seen
+                .machine
+                .seen()
+                .and_then(|m| m.host.clone())
+                .or_else(|| claim.host.clone()),
             attempt: claim.attempt,
         }),
         addresses: match seen.machine.seen().map(|m| &m.state) {
             Some(MachineState::Running(Addresses::Reported { addresses, .. })) => addresses.clone(),
-            _ => record.and_then(|r| r.proven.as_ref()).map(|p| p.address).into_iter().collect(),
+            None | Some(MachineState::Running(_) | MachineState::Unknown { .. }) => record
+                .and_then(|r| r.proven.as_ref())
+                .map(|p| p.address)
+                .into_iter()
+                .collect(),
+            Some(_) => Vec::new(),
         },
         endpoint,
-        egress_ip: record.and_then(|r| r.proven.as_ref()).and_then(|p| p.egress),
+        egress_ip: record
+            .and_then(|r| r.proven.as_ref())
+            .and_then(|p| p.egress),
         conditions: vec![accepted, provisioned, serving, ready],
     }
 }
@@ -156,10 +171,15 @@ fn condition(
     reason: Reason,
     message: impl Into<String>,
 ) -> Condition {
-    Condition { r#type, status, reason, message: message.into() }
+    Condition {
+        r#type,
+        status,
+        reason,
+        message: message.into(),
+    }
 }
 
-fn accepted(desired: &Desired, plan: &Plan) -> Condition {
+fn accepted(desired: &Desired, seen: &Observed, plan: &Plan) -> Condition {
     use ConditionStatus::{False, True};
     let no = |reason, message: String| condition(ConditionType::Accepted, False, reason, message);
     match &plan.waiting {
@@ -168,11 +188,20 @@ fn accepted(desired: &Desired, plan: &Plan) -> Condition {
             no(Reason::Invalid, all.join("; "))
         }
         Some(Waiting::ProviderUnconfigured) => {
-            let name = desired.spec().map_or("its provider", |s| s.provider.as_str());
-            no(
-                Reason::ProviderUnconfigured,
-                format!("no provider {name:?} is configured: add it to the configuration, or correct spec.provider"),
-            )
+            let message = match (seen.recorded.claim(), desired.spec()) {
+                (Some(claim), _) => format!(
+                    "provider {:?}, which holds the machine, is not configured: add it to the \
+                     configuration again",
+                    claim.provider.as_str()
+                ),
+                (None, Some(spec)) => format!(
+                    "no provider {:?} is configured: add it to the configuration, or correct \
+                     spec.provider",
+                    spec.provider.as_str()
+                ),
+                (None, None) => "its provider is not configured".to_owned(),
+            };
+            no(Reason::ProviderUnconfigured, message)
         }
         Some(Waiting::InstallationChanged(theirs)) => no(
             Reason::InstallationChanged,
@@ -182,72 +211,86 @@ fn accepted(desired: &Desired, plan: &Plan) -> Condition {
             ),
         ),
         Some(Waiting::RecordUnreadable(text)) => no(Reason::RecordUnreadable, text.clone()),
-        _ => condition(ConditionType::Accepted, True, Reason::Accepted, "the manifest is sound"),
+        _ => condition(
+            ConditionType::Accepted,
+            True,
+            Reason::Accepted,
+            "the manifest is sound",
+        ),
     }
 }
 
-fn provisioned(seen: &Observed, plan: &Plan) -> Condition {
+fn provisioned(desired: &Desired, seen: &Observed, plan: &Plan) -> Condition {
     use ConditionStatus::{False, True, Unknown};
-    let say = |status, reason, message: String| {
-        condition(ConditionType::Provisioned, status, reason, message)
-    };
-    let runs = match seen.machine.seen().map(|m| &m.state) {
-        Some(MachineState::Running(Addresses::Reported { .. })) => true,
-        Some(MachineState::Running(Addresses::Unreported)) => {
-            seen.recorded.record().is_some_and(|r| r.proven.is_some())
+    let say =
+        |status, reason, message| condition(ConditionType::Provisioned, status, reason, message);
+    let machine = seen.machine.seen();
+    if plan.phase == Phase::Running && has_address(seen) {
+        let mut message = "the machine runs and has an address".to_owned();
+        if let Some(lock) = machine.and_then(|m| m.busy.as_deref()) {
+            let _ = write!(message, "; the hypervisor holds it ({lock})");
+        }
+        return say(True, Reason::Provisioned, message);
+    }
+    if let Some(waiting) = &plan.waiting {
+        let (reason, message) = reason::of(waiting);
+        let unseen = matches!(
+            waiting,
+            Waiting::Trouble { looking: true, .. }
+                | Waiting::Undecided(_)
+                | Waiting::RecordUnreadable(_)
+                | Waiting::InstallationChanged(_)
+                | Waiting::ProviderUnconfigured
+        );
+        return say(if unseen { Unknown } else { False }, reason, message);
+    }
+    if desired.intent == Intent::Abandon {
+        return say(Unknown, Reason::Abandoned, abandoned(seen));
+    }
+    if plan.phase == Phase::Deleting {
+        let message = "the machine is gone; the record is being released";
+        return say(False, Reason::Deleting, message.into());
+    }
+    say(False, Reason::Pending, "the next look decides".into())
+}
+
+/// Whether the machine runs and reports an address, or reported one when it was proven.
+fn has_address(seen: &Observed) -> bool {
+    match seen.machine.seen().map(|m| &m.state) {
+        Some(MachineState::Running(addresses)) => {
+            let proven = seen.recorded.record().is_some_and(|r| r.proven.is_some());
+            addresses.best().is_some() || (*addresses == Addresses::Unreported && proven)
         }
         _ => false,
-    };
-    let busy = seen.machine.seen().and_then(|m| m.busy.as_deref());
-    match &plan.waiting {
-        Some(
-            Waiting::Removing { .. }
-            | Waiting::Replacing(_)
-            | Waiting::Restarting { .. }
-            | Waiting::CreateMayLand { .. },
-        )
-        | None
-            if runs && plan.phase == Phase::Running =>
-        {
-            say(True, Reason::Provisioned, "the machine runs and has an address".into())
-        }
-        None if plan.phase == Phase::Deleting => say(
-            False,
-            Reason::Deleting,
-            "the machine is gone; the record is being released".into(),
-        ),
-        Some(waiting) if !runs || plan.phase == Phase::Deleting => {
-            let (reason, message) = reason::of(waiting);
-            let unknown = matches!(
-                waiting,
-                Waiting::Trouble { looking: true, .. } | Waiting::Undecided(_) | Waiting::RecordUnreadable(_)
-            );
-            say(if unknown { Unknown } else { False }, reason, message)
-        }
-        Some(waiting @ Waiting::Replacing(_)) => {
-            let (reason, message) = reason::of(waiting);
-            say(False, reason, message)
-        }
-        _ if runs => say(
-            True,
-            Reason::Provisioned,
-            busy.map_or_else(
-                || "the machine runs and has an address".into(),
-                |lock| format!("the machine runs and has an address; the hypervisor holds it ({lock})"),
-            ),
-        ),
-        _ => say(False, Reason::Pending, "the next look decides".into()),
     }
+}
+
+/// What is left behind by a Proxy that is forgotten.
+fn abandoned(seen: &Observed) -> String {
+    seen.recorded.claim().map_or_else(
+        || "the Proxy is forgotten; no machine was promised".to_owned(),
+        |claim| {
+            format!(
+                "the Proxy is forgotten and its machine left behind: attempt {} at {}, provider {}",
+                claim.attempt, claim.slot, claim.provider
+            )
+        },
+    )
 }
 
 fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condition {
     use ConditionStatus::{False, True, Unknown};
-    let say =
-        |status, reason, message: String| condition(ConditionType::Serving, status, reason, message);
+    let say = |status, reason, message: String| {
+        condition(ConditionType::Serving, status, reason, message)
+    };
     if provisioned.status != True {
         // Not seen is not gone: what was proven stands until the machine is known to be off.
         return say(
-            if provisioned.status == Unknown { Unknown } else { False },
+            if provisioned.status == Unknown {
+                Unknown
+            } else {
+                False
+            },
             Reason::NotProvisioned,
             "the machine is not known to run".into(),
         );
@@ -265,19 +308,34 @@ fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condi
         return say(Unknown, Reason::SecretMissing, what.clone());
     }
     match &seen.serving {
-        Serving::Answered { endpoint, .. } => {
-            say(True, Reason::Serving, format!("{endpoint} answered with the machine's key"))
-        }
-        Serving::Failed { endpoint, fault, text } => {
+        Serving::Answered { endpoint, .. } => say(
+            True,
+            Reason::Serving,
+            format!("{endpoint} answered with the machine's key"),
+        ),
+        Serving::Failed {
+            endpoint,
+            fault,
+            text,
+        } => {
             let proven = seen.recorded.record().is_some_and(|r| r.proven.is_some());
             let threshold = desired.spec().map_or(1, |s| s.failure_threshold);
             let faults = seen.history.serving_faults();
-            let hard = *fault == ServingFault::WrongProxy;
-            if proven && faults < threshold && !hard {
+            // No answer may be a lost packet; an answer that is wrong is wrong at once.
+            let soft = matches!(fault, ServingFault::PortClosed | ServingFault::Slow);
+            if !proven && soft && faults < threshold.max(5) {
+                say(
+                    False,
+                    Reason::Starting,
+                    format!("{endpoint} has not answered yet: {text}"),
+                )
+            } else if proven && soft && faults < threshold {
                 say(
                     True,
                     Reason::Serving,
-                    format!("{endpoint} answered before; failed {faults} of {threshold} times since: {text}"),
+                    format!(
+                        "{endpoint} answered before; failed {faults} of {threshold} times since: {text}"
+                    ),
                 )
             } else {
                 let reason = match fault {
@@ -289,18 +347,23 @@ fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condi
                 say(False, reason, format!("{endpoint}: {text}"))
             }
         }
-        Serving::NotAsked => {
-            say(Unknown, Reason::NotAsked, "the proxy was not asked in the last pass".into())
-        }
+        Serving::NotAsked => say(
+            Unknown,
+            Reason::NotAsked,
+            "the proxy was not asked in the last pass".into(),
+        ),
     }
 }
 
 fn ready(serving: &Condition) -> Condition {
-    let say = |status, reason, message: &str| condition(ConditionType::Ready, status, reason, message);
+    let say =
+        |status, reason, message: &str| condition(ConditionType::Ready, status, reason, message);
     match serving.status {
-        ConditionStatus::False => {
-            say(ConditionStatus::False, Reason::NotServing, "the proxy does not serve")
-        }
+        ConditionStatus::False => say(
+            ConditionStatus::False,
+            Reason::NotServing,
+            "the proxy does not serve",
+        ),
         ConditionStatus::True | ConditionStatus::Unknown => say(
             ConditionStatus::Unknown,
             Reason::NotProven,
@@ -319,3 +382,5 @@ pub(crate) fn in_words(wait: std::time::Duration) -> String {
     }
 }
 
+#[cfg(test)]
+mod tests;

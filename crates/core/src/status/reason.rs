@@ -112,6 +112,10 @@ reasons! {
     NeedsOperator,
     /// An answer that should not exist: a fault of ours.
     Internal,
+    /// The Proxy is forgotten; its machine, if there is one, is left behind.
+    Abandoned,
+    /// The machine has an address and its proxy has not answered yet.
+    Starting,
     /// The proxy answered with the machine's key.
     Serving,
     /// The machine is not known to run.
@@ -180,12 +184,16 @@ impl From<Retirement> for Reason {
 }
 
 /// The reason and the sentence for what is waited for.
-pub(super) fn of(waiting: &Waiting) -> (Reason, String) {
+pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
     match waiting {
-        Waiting::Rejected(_) => (Reason::Invalid, "the manifest has faults; see Accepted".into()),
-        Waiting::Suspended => {
-            (Reason::Suspended, "spec.paused is true: nothing is changed until it is lifted".into())
-        }
+        Waiting::Rejected(_) => (
+            Reason::Invalid,
+            "the manifest has faults; see Accepted".into(),
+        ),
+        Waiting::Suspended => (
+            Reason::Suspended,
+            "spec.paused is true: nothing is changed until it is lifted".into(),
+        ),
         Waiting::RecordUnreadable(text) => (Reason::RecordUnreadable, text.clone()),
         Waiting::InstallationChanged(theirs) => (
             Reason::InstallationChanged,
@@ -200,24 +208,32 @@ pub(super) fn of(waiting: &Waiting) -> (Reason, String) {
         Waiting::Creating { step } if step.is_empty() => {
             (Reason::Creating, "the machine is being made".into())
         }
-        Waiting::Creating { step } => (Reason::Creating, format!("the machine is being made: {step}")),
-        Waiting::TaskRunning { step } => {
-            (Reason::TaskRunning, format!("a task of the hypervisor works on the machine: {step}"))
-        }
-        Waiting::NoAddress => {
-            (Reason::NoAddress, "the machine is started and has reported no address yet".into())
-        }
+        Waiting::Creating { step } => (
+            Reason::Creating,
+            format!("the machine is being made: {step}"),
+        ),
+        Waiting::TaskRunning { step } => (
+            Reason::TaskRunning,
+            format!("a task of the hypervisor works on the machine: {step}"),
+        ),
+        Waiting::NoAddress => (
+            Reason::NoAddress,
+            "the machine is started and has reported no address yet".into(),
+        ),
         Waiting::Stopped(StopReason::IoError) => (
             Reason::IoError,
-            "the machine is stuck on its storage: make room or mend the storage, then resume it".into(),
+            "the machine is stuck on its storage: make room or mend the storage, then resume it"
+                .into(),
         ),
         Waiting::Stopped(reason) => (
             (*reason).into(),
-            format!("someone put the machine to {reason}: it is left alone until they resume it"),
+            format!("someone left the machine {reason}: it is not touched until they resume it"),
         ),
         Waiting::Restarting { reason, count } => (
             (*reason).into(),
-            format!("the machine was found stopped and is started again, start {count} within an hour"),
+            format!(
+                "the machine was found stopped and is started again (restart {count} within an hour)"
+            ),
         ),
         Waiting::Undecided(why) => (Reason::Undecided, why.clone()),
         Waiting::NotOwned { restore } => (
@@ -227,19 +243,21 @@ pub(super) fn of(waiting: &Waiting) -> (Reason, String) {
                  restore this line on it: {restore}"
             ),
         ),
-        Waiting::Replacing(why) => {
-            ((*why).into(), format!("{}: it is removed, then made anew", Reason::from(*why).meaning().trim()))
-        }
+        Waiting::Replacing(why) => ((*why).into(), replacing(*why).to_owned()),
         Waiting::RemovedOutside => (
             Reason::RemovedOutside,
-            "the machine was deleted by someone else; a new one is claimed".into(),
+            "the machine was deleted by someone else; a new one is made".into(),
         ),
-        Waiting::SlotTaken => {
-            (Reason::SlotTaken, "someone else holds the slot; another one is claimed".into())
-        }
+        Waiting::SlotTaken => (
+            Reason::SlotTaken,
+            "someone else holds the slot; another one is claimed".into(),
+        ),
         Waiting::ReplaceBackoff { left } => (
             Reason::ReplaceBackoff,
-            format!("machines failed one after another; the next is made in {}", in_words(*left)),
+            format!(
+                "machines failed one after another; the next is made in {}",
+                in_words(*left)
+            ),
         ),
         Waiting::MassDisappearance { absent, of } => (
             Reason::MassDisappearance,
@@ -251,16 +269,45 @@ pub(super) fn of(waiting: &Waiting) -> (Reason, String) {
         Waiting::CreateMayLand { left } => (
             Reason::CreateMayLand,
             format!(
-                "nothing is there, but a create sent earlier may still land; settled in {}",
+                "nothing of ours is there, but a create sent earlier may still land; settled in {}",
                 in_words(*left)
             ),
         ),
         Waiting::Removing { step } if step.is_empty() => {
             (Reason::Deleting, "the machine is being removed".into())
         }
-        Waiting::Removing { step } => {
-            (Reason::Deleting, format!("the machine is being removed: {step}"))
+        Waiting::Removing { step } => (
+            Reason::Deleting,
+            format!("the machine is being removed: {step}"),
+        ),
+        Waiting::NotServing => (
+            Reason::NotServing,
+            "the proxy is being asked who it is".into(),
+        ),
+    }
+}
+
+/// Why a machine makes place for another one, and what becomes of it.
+const fn replacing(why: Retirement) -> &'static str {
+    match why {
+        Retirement::SpecChanged => "the spec changed: the machine is removed, then made anew",
+        Retirement::ProviderChanged => {
+            "the Proxy moved to another provider: the machine is removed here, then made there"
         }
-        Waiting::NotServing => (Reason::NotServing, "the proxy is being asked who it is".into()),
+        Retirement::CrashLoop => {
+            "the machine stopped three times within an hour: it is removed, then made anew"
+        }
+        Retirement::NoAgent => {
+            "the machine has no guest agent and can never report an address: it is removed, then \
+             made anew; install the agent in the template"
+        }
+        Retirement::NeverReported => {
+            "the machine reported no address in time: it is removed, then made anew; look at the \
+             network and the guest agent of the template"
+        }
+        Retirement::SlotTaken => {
+            "someone else holds the slot: what we left there is removed, theirs is not touched, \
+             and another slot is taken"
+        }
     }
 }

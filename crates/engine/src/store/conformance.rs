@@ -48,12 +48,20 @@ impl Report {
     /// The names of the cases that failed.
     pub fn failures(&self) -> Vec<&'static str> {
         let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed(_));
-        self.cases.iter().filter(|(_, o)| failed(o)).map(|(name, _)| *name).collect()
+        self.cases
+            .iter()
+            .filter(|(_, o)| failed(o))
+            .map(|(name, _)| *name)
+            .collect()
     }
     /// The names of the cases that were not run.
     pub fn not_run(&self) -> Vec<&'static str> {
         let skipped = |outcome: &Outcome| matches!(outcome, Outcome::NotRun(_));
-        self.cases.iter().filter(|(_, o)| skipped(o)).map(|(name, _)| *name).collect()
+        self.cases
+            .iter()
+            .filter(|(_, o)| skipped(o))
+            .map(|(name, _)| *name)
+            .collect()
     }
 }
 
@@ -136,11 +144,25 @@ async fn a_saved_record_is_loaded_as_it_was(harness: &dyn Harness) -> CaseResult
     let id = proxy("shop", "a");
     let record = full_record(&id);
     let version = saved(&*store, &id, &record, None).await?;
-    same("load", store.load(&id).await, Some(Stored { record: record.clone(), version }))?;
+    same(
+        "load",
+        store.load(&id).await,
+        Some(Stored {
+            record: record.clone(),
+            version,
+        }),
+    )?;
     let changed = numbered(&id, 2);
     let stored = load(&*store, &id).await?;
     let version = saved(&*store, &id, &changed, Some(&stored.version)).await?;
-    same("load", store.load(&id).await, Some(Stored { record: changed, version }))
+    same(
+        "load",
+        store.load(&id).await,
+        Some(Stored {
+            record: changed,
+            version,
+        }),
+    )
 }
 
 async fn a_record_survives_a_reopening_with_its_version(harness: &dyn Harness) -> CaseResult {
@@ -149,7 +171,10 @@ async fn a_record_survives_a_reopening_with_its_version(harness: &dyn Harness) -
     let record = full_record(&id);
     let version = saved(&*store, &id, &record, None).await?;
     let store = harness.reopen(store).await;
-    let expected = Stored { record: record.clone(), version };
+    let expected = Stored {
+        record: record.clone(),
+        version,
+    };
     same("load", store.load(&id).await, Some(expected.clone()))?;
     saved(&*store, &id, &numbered(&id, 2), Some(&expected.version)).await?;
     Ok(())
@@ -161,10 +186,17 @@ async fn a_save_with_an_old_version_changes_nothing(harness: &dyn Harness) -> Ca
     let first = saved(&*store, &id, &numbered(&id, 1), None).await?;
     let second = saved(&*store, &id, &numbered(&id, 2), Some(&first)).await?;
     refused(&*store, &id, &numbered(&id, 3), Some(&first)).await?;
-    let expected = Stored { record: numbered(&id, 2), version: second };
+    let expected = Stored {
+        record: numbered(&id, 2),
+        version: second,
+    };
     same("load", store.load(&id).await, Some(expected.clone()))?;
     let store = harness.reopen(store).await;
-    same("load after reopening", store.load(&id).await, Some(expected))
+    same(
+        "load after reopening",
+        store.load(&id).await,
+        Some(expected),
+    )
 }
 
 async fn creating_where_a_record_is_changes_nothing(harness: &dyn Harness) -> CaseResult {
@@ -172,7 +204,14 @@ async fn creating_where_a_record_is_changes_nothing(harness: &dyn Harness) -> Ca
     let id = proxy("shop", "a");
     let version = saved(&*store, &id, &numbered(&id, 1), None).await?;
     refused(&*store, &id, &numbered(&id, 2), None).await?;
-    same("load", store.load(&id).await, Some(Stored { record: numbered(&id, 1), version }))
+    same(
+        "load",
+        store.load(&id).await,
+        Some(Stored {
+            record: numbered(&id, 1),
+            version,
+        }),
+    )
 }
 
 async fn changing_what_is_not_there_changes_nothing(harness: &dyn Harness) -> CaseResult {
@@ -202,7 +241,10 @@ async fn a_removal_with_an_old_version_changes_nothing(harness: &dyn Harness) ->
     let first = saved(&*store, &id, &numbered(&id, 1), None).await?;
     let second = saved(&*store, &id, &numbered(&id, 2), Some(&first)).await?;
     conflict("remove", store.remove(&id, &first).await)?;
-    let expected = Stored { record: numbered(&id, 2), version: second };
+    let expected = Stored {
+        record: numbered(&id, 2),
+        version: second,
+    };
     same("load", store.load(&id).await, Some(expected))
 }
 
@@ -225,7 +267,14 @@ async fn a_version_stays_wrong_after_its_record_was_removed_and_made_anew(
     let new = saved(&*store, &id, &numbered(&id, 1), None).await?;
     refused(&*store, &id, &numbered(&id, 2), Some(&old)).await?;
     conflict("remove", store.remove(&id, &old).await)?;
-    same("load", store.load(&id).await, Some(Stored { record: numbered(&id, 1), version: new }))
+    same(
+        "load",
+        store.load(&id).await,
+        Some(Stored {
+            record: numbered(&id, 1),
+            version: new,
+        }),
+    )
 }
 
 async fn the_same_content_saved_again_has_a_new_version(harness: &dyn Harness) -> CaseResult {
@@ -256,7 +305,9 @@ async fn names_that_look_alike_have_records_of_their_own(harness: &dyn Harness) 
     let store = harness.reopen(store).await;
     for (number, id) in (1..).zip(&ids) {
         let stored = load(&*store, id).await?;
-        check(stored.record == numbered(id, number), || format!("{id} holds {stored:?}"))?;
+        check(stored.record == numbered(id, number), || {
+            format!("{id} holds {stored:?}")
+        })?;
     }
     same("list", names(&*store).await?, sorted(ids.to_vec()))
 }
@@ -266,8 +317,9 @@ async fn the_longest_names_are_kept(harness: &dyn Harness) -> CaseResult {
     let label = "l".repeat(63);
     let namespace = "n".repeat(63);
     let longest = format!("{label}.{label}.{label}.{}", "l".repeat(61));
-    let ids: Vec<ProxyId> =
-        (248..=253).map(|length| proxy(&namespace, longest[253 - length..].trim_matches('.'))).collect();
+    let ids: Vec<ProxyId> = (248..=253)
+        .map(|length| proxy(&namespace, longest[253 - length..].trim_matches('.')))
+        .collect();
     for id in &ids {
         saved(&*store, id, &numbered(id, 1), None).await?;
     }
@@ -287,9 +339,15 @@ async fn one_unreadable_record_hides_no_other(harness: &dyn Harness) -> CaseResu
         saved(&*store, id, &numbered(id, 1), None).await?;
     }
     let store = corrupted(harness, store, &ids[1]).await?;
-    let listed = store.list().await.map_err(|e| Trouble::Failed(format!("list: {e}")))?;
+    let listed = store
+        .list()
+        .await
+        .map_err(|e| Trouble::Failed(format!("list: {e}")))?;
     for id in &ids {
-        let seen = listed.iter().find(|(listed, _)| listed == id).map(|(_, result)| result);
+        let seen = listed
+            .iter()
+            .find(|(listed, _)| listed == id)
+            .map(|(_, result)| result);
         let right = match seen {
             Some(Ok(stored)) => *id != ids[1] && stored.record == numbered(id, 1),
             Some(Err(error)) => *id == ids[1] && error.kind == StoreErrorKind::Corrupt,
@@ -310,10 +368,18 @@ async fn an_unreadable_record_is_never_overwritten(harness: &dyn Harness) -> Cas
         let save = store.save(&id, &numbered(&id, 2), expected).await;
         failed("save", save, StoreErrorKind::Corrupt)?;
     }
-    failed("remove", store.remove(&id, &version).await, StoreErrorKind::Corrupt)?;
+    failed(
+        "remove",
+        store.remove(&id, &version).await,
+        StoreErrorKind::Corrupt,
+    )?;
     failed("load", store.load(&id).await, StoreErrorKind::Corrupt)?;
     let store = harness.reopen(store).await;
-    failed("load after reopening", store.load(&id).await, StoreErrorKind::Corrupt)
+    failed(
+        "load after reopening",
+        store.load(&id).await,
+        StoreErrorKind::Corrupt,
+    )
 }
 
 async fn many_records_written_at_once_are_all_listed(harness: &dyn Harness) -> CaseResult {
@@ -344,7 +410,10 @@ async fn of_many_writers_exactly_one_wins_each_version(harness: &dyn Harness) ->
             let (store, id, version) = (Arc::clone(&store), id.clone(), version.clone());
             let record = numbered(&id, round * 100 + writer);
             writers.spawn(async move {
-                (record.clone(), store.save(&id, &record, Some(&version)).await)
+                (
+                    record.clone(),
+                    store.save(&id, &record, Some(&version)).await,
+                )
             });
         }
         version = only_winner(&*store, &id, writers.join_all().await).await?;
@@ -370,11 +439,10 @@ async fn of_a_writer_and_a_remover_exactly_one_wins(harness: &dyn Harness) -> Ca
         let id = proxy("shop", &format!("p{round}"));
         let version = saved(&*store, &id, &numbered(&id, 1), None).await?;
         let changed = numbered(&id, 2);
-        let (save, remove) = futures_both(
+        let (save, remove) = tokio::join!(
             store.save(&id, &changed, Some(&version)),
             store.remove(&id, &version),
-        )
-        .await;
+        );
         let found = store.load(&id).await;
         let right = match (&save, &remove, &found) {
             (Ok(new), Err(lost), Ok(Some(stored))) => {
@@ -383,7 +451,9 @@ async fn of_a_writer_and_a_remover_exactly_one_wins(harness: &dyn Harness) -> Ca
             (Err(lost), Ok(()), Ok(None)) => lost.kind == StoreErrorKind::Conflict,
             _ => false,
         };
-        check(right, || format!("save {save:?}, remove {remove:?}, then {found:?}"))?;
+        check(right, || {
+            format!("save {save:?}, remove {remove:?}, then {found:?}")
+        })?;
     }
     Ok(())
 }
@@ -405,19 +475,21 @@ async fn a_dropped_save_has_happened_or_not_for_all_who_look_later(
             let _ = std::future::poll_fn(|cx| std::task::Poll::Ready(save.as_mut().poll(cx))).await;
         }
         let seen = load(&*store, &id).await?;
-        check(seen == stored || seen.record == next, || format!("round {round}: {seen:?}"))?;
+        check(seen == stored || seen.record == next, || {
+            format!("round {round}: {seen:?}")
+        })?;
         let again = load(&*store, &id).await?;
-        check(again == seen, || format!("round {round}: first {seen:?}, then {again:?}"))?;
+        check(again == seen, || {
+            format!("round {round}: first {seen:?}, then {again:?}")
+        })?;
         let version = saved(&*store, &id, &next, Some(&seen.version)).await?;
-        stored = Stored { record: next, version };
+        stored = Stored {
+            record: next,
+            version,
+        };
     }
     let store = harness.reopen(store).await;
     same("load after reopening", store.load(&id).await, Some(stored))
-}
-
-/// Both futures, polled in turn in one task.
-async fn futures_both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
-    tokio::join!(a, b)
 }
 
 async fn only_winner(
@@ -430,7 +502,9 @@ async fn only_winner(
         match result {
             Ok(version) => winners.push(Stored { record, version }),
             Err(error) => {
-                check(error.kind == StoreErrorKind::Conflict, || format!("a loser got {error:?}"))?;
+                check(error.kind == StoreErrorKind::Conflict, || {
+                    format!("a loser got {error:?}")
+                })?;
             }
         }
     }
@@ -478,11 +552,16 @@ async fn load(store: &dyn Store, id: &ProxyId) -> Result<Stored, Trouble> {
 }
 
 async fn names(store: &dyn Store) -> Result<Vec<ProxyId>, Trouble> {
-    let listed = store.list().await.map_err(|e| Trouble::Failed(format!("list: {e}")))?;
+    let listed = store
+        .list()
+        .await
+        .map_err(|e| Trouble::Failed(format!("list: {e}")))?;
     let mut ids = Vec::new();
     for (id, result) in listed {
         let stored = result.map_err(|e| Trouble::Failed(format!("list: {id}: {e}")))?;
-        check(stored.record.proxy == id, || format!("{id} is listed with {stored:?}"))?;
+        check(stored.record.proxy == id, || {
+            format!("{id} is listed with {stored:?}")
+        })?;
         ids.push(id);
     }
     Ok(sorted(ids))
@@ -494,7 +573,11 @@ fn sorted(mut ids: Vec<ProxyId>) -> Vec<ProxyId> {
 }
 
 fn check(right: bool, seen: impl FnOnce() -> String) -> CaseResult {
-    if right { Ok(()) } else { Err(Trouble::Failed(seen())) }
+    if right {
+        Ok(())
+    } else {
+        Err(Trouble::Failed(seen()))
+    }
 }
 
 /// Either a plain value or a result, so that one comparison serves both.
@@ -516,7 +599,9 @@ impl Answer<Self> for Vec<ProxyId> {
 
 fn same<T: PartialEq + fmt::Debug>(what: &str, got: impl Answer<T>, expected: T) -> CaseResult {
     match got.answer() {
-        Ok(got) => check(got == expected, || format!("{what}: {got:?} instead of {expected:?}")),
+        Ok(got) => check(got == expected, || {
+            format!("{what}: {got:?} instead of {expected:?}")
+        }),
         Err(error) => Err(Trouble::Failed(format!("{what}: {error}"))),
     }
 }
@@ -532,7 +617,9 @@ fn failed<T: fmt::Debug>(
 ) -> CaseResult {
     match got {
         Err(error) if error.kind == kind => Ok(()),
-        other => Err(Trouble::Failed(format!("{what}: {other:?} instead of {kind:?}"))),
+        other => Err(Trouble::Failed(format!(
+            "{what}: {other:?} instead of {kind:?}"
+        ))),
     }
 }
 
@@ -544,7 +631,10 @@ fn proxy(namespace: &str, name: &str) -> ProxyId {
 fn numbered(id: &ProxyId, number: u32) -> Record {
     let installation: Installation = "suite".parse().expect("a legal installation");
     let uid = MachineUid::standalone(&installation, id, 1);
-    Record { last_attempt: number, ..Record::new(uid, installation, id.clone()) }
+    Record {
+        last_attempt: number,
+        ..Record::new(uid, installation, id.clone())
+    }
 }
 
 /// A record with every field set.
@@ -556,13 +646,23 @@ fn full_record(id: &ProxyId) -> Record {
         host: Some(egress_core::Host::new("node-é")),
         attempt: 3,
         standing: Standing::Accepted,
-        handles: vec![egress_core::Handle { step: "clone".into(), id: "UPID:1:2".into() }],
+        handles: vec![egress_core::Handle {
+            step: "clone".into(),
+            id: "UPID:1:2".into(),
+        }],
         mac: Some("02:00:00:00:00:01".into()),
-        seed: Some(egress_core::SeedVolume { name: "seed.iso".into(), location: "local".into() }),
+        seed: Some(egress_core::SeedVolume {
+            name: "seed.iso".into(),
+            location: "local".into(),
+        }),
+        unsettled: false,
         retiring: Some(egress_core::machine::Retirement::SpecChanged),
     };
-    let spent = Record { claim: Some(claim.clone()), ..numbered(id, 2) }
-        .without_claim(egress_core::machine::SpentWhy::Freed);
+    let spent = Record {
+        claim: Some(claim.clone()),
+        ..numbered(id, 2)
+    }
+    .without_claim(egress_core::machine::SpentWhy::Freed);
     Record {
         claim: Some(claim),
         proven: Some(Proven {

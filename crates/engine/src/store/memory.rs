@@ -11,6 +11,9 @@ use std::{
     },
 };
 
+#[cfg(test)]
+mod tests;
+
 /// What a write would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteKind {
@@ -108,7 +111,14 @@ impl MemoryStore {
         let number = self.shared.writes.fetch_add(1, Ordering::Relaxed) + 1;
         let gate = held(&self.shared.gate).clone();
         let verdict = match gate {
-            Some(gate) => gate.judge(&Write { number, id: id.clone(), kind }).await,
+            Some(gate) => {
+                gate.judge(&Write {
+                    number,
+                    id: id.clone(),
+                    kind,
+                })
+                .await
+            }
             None => Verdict::Pass,
         };
         match verdict {
@@ -132,7 +142,10 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn load(&self, id: &ProxyId) -> Result<Option<Stored>, StoreError> {
         self.shared.reads.fetch_add(1, Ordering::Relaxed);
-        held(&self.shared.records).get(id).map(|entry| read(id, entry)).transpose()
+        held(&self.shared.records)
+            .get(id)
+            .map(|entry| read(id, entry))
+            .transpose()
     }
 
     async fn save(
@@ -145,7 +158,10 @@ impl Store for MemoryStore {
             let mut records = held(&self.shared.records);
             check_version(id, records.get(id), expected)?;
             let version = self.next_version();
-            let stored = Stored { record: record.clone(), version: version.clone() };
+            let stored = Stored {
+                record: record.clone(),
+                version: version.clone(),
+            };
             records.insert(id.clone(), Entry::Readable(stored));
             Ok(version)
         })
@@ -165,7 +181,10 @@ impl Store for MemoryStore {
     async fn list(&self) -> Result<Vec<(ProxyId, Result<Stored, StoreError>)>, StoreError> {
         self.shared.reads.fetch_add(1, Ordering::Relaxed);
         let records = held(&self.shared.records);
-        Ok(records.iter().map(|(id, entry)| (id.clone(), read(id, entry))).collect())
+        Ok(records
+            .iter()
+            .map(|(id, entry)| (id.clone(), read(id, entry)))
+            .collect())
     }
 }
 
@@ -190,10 +209,21 @@ fn check_version(
     entry: Option<&Entry>,
     expected: Option<&Version>,
 ) -> Result<(), StoreError> {
-    let present = entry.map(|entry| read(id, entry)).transpose()?.map(|stored| stored.version);
-    if present.as_ref() == expected { Ok(()) } else { Err(StoreError::conflict(id)) }
+    let present = entry
+        .map(|entry| read(id, entry))
+        .transpose()?
+        .map(|stored| stored.version);
+    if present.as_ref() == expected {
+        Ok(())
+    } else {
+        Err(StoreError::conflict(id))
+    }
 }
 
 fn ordered(kind: StoreErrorKind, id: &ProxyId) -> StoreError {
-    StoreError { kind, text: format!("the gate failed a write of {id} with {kind:?}"), source: None }
+    StoreError {
+        kind,
+        text: format!("the gate failed a write of {id} with {kind:?}"),
+        source: None,
+    }
 }

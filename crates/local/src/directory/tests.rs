@@ -1,5 +1,13 @@
-use super::*;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use super::{
+    machine::{LOG, MAX_LOG},
+    *,
+};
+use crate::process::ProcessId;
+use std::{
+    fs::File,
+    os::unix::fs::{MetadataExt as _, symlink},
+    time::Duration,
+};
 
 fn key() -> MachineKey {
     MachineKey::new("0b6e1f1c-1".parse().unwrap())
@@ -11,7 +19,13 @@ fn slot() -> Slot {
 
 fn made(root: &Path) -> (Directories, MachineDirectory) {
     let directories = Directories::new(root.join("machines/local"));
-    assert!(directories.stage(&key(), "a mark", b"{\"key\":\"n\"}").unwrap().commit(&slot()).unwrap());
+    assert!(
+        directories
+            .stage(&key(), "a mark", b"{\"key\":\"n\"}")
+            .unwrap()
+            .commit(&slot())
+            .unwrap()
+    );
     let directory = directories.open(&slot()).unwrap().unwrap();
     (directories, directory)
 }
@@ -21,10 +35,16 @@ fn a_directory_appears_whole_for_this_user_alone_and_goes_without_a_trace() {
     let root = tempfile::tempdir().unwrap();
     let (directories, directory) = made(root.path());
     let label = directory.label().unwrap();
-    assert_eq!((label.text.as_deref(), label.name.as_deref()), (Some("a mark"), Some("n")));
+    assert_eq!(
+        (label.text.as_deref(), label.name.as_deref()),
+        (Some("a mark"), Some("n"))
+    );
     let path = directories.root().join(slot().as_str());
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-    assert_eq!(fs::metadata(path.join(CONFIG)).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(path.join(CONFIG)).unwrap().mode() & 0o777,
+        0o600
+    );
     assert_eq!(directories.traces().unwrap(), []);
 
     directories.remove(&key(), &directory).unwrap();
@@ -37,7 +57,13 @@ fn a_directory_appears_whole_for_this_user_alone_and_goes_without_a_trace() {
 fn a_taken_slot_is_left_as_it_is_and_the_staged_directory_goes() {
     let root = tempfile::tempdir().unwrap();
     let (directories, directory) = made(root.path());
-    assert!(!directories.stage(&key(), "other", b"{}").unwrap().commit(&slot()).unwrap());
+    assert!(
+        !directories
+            .stage(&key(), "other", b"{}")
+            .unwrap()
+            .commit(&slot())
+            .unwrap()
+    );
     assert_eq!(directory.label().unwrap().text.as_deref(), Some("a mark"));
     assert_eq!(directories.traces().unwrap(), []);
 }
@@ -97,9 +123,18 @@ fn strange_files_are_named_and_the_log_is_bounded() {
     fs::write(path.join("notes"), "x").unwrap();
     assert_eq!(directory.strange_files().unwrap(), ["notes"]);
 
-    directory.log().unwrap().write_all(b"first\nlast\n\n").unwrap();
+    directory
+        .log()
+        .unwrap()
+        .write_all(b"first\nlast\n\n")
+        .unwrap();
     assert_eq!(directory.last_words(), "last");
-    File::options().write(true).open(path.join(LOG)).unwrap().set_len(MAX_LOG + 1).unwrap();
+    File::options()
+        .write(true)
+        .open(path.join(LOG))
+        .unwrap()
+        .set_len(MAX_LOG + 1)
+        .unwrap();
     assert_eq!(directory.log().unwrap().metadata().unwrap().len(), 0);
 }
 
@@ -107,13 +142,22 @@ fn strange_files_are_named_and_the_log_is_bounded() {
 fn a_renewed_directory_forgets_that_it_was_to_stop() {
     let root = tempfile::tempdir().unwrap();
     let (_, directory) = made(root.path());
-    let process = ProcessId { pid: 1, start_time: 2 };
-    let stopping =
-        Stopping { boot_id: "b".into(), process, asked_after_boot: Duration::from_millis(1500) };
+    let process = ProcessId {
+        pid: 1,
+        start_time: 2,
+    };
+    let stopping = Stopping {
+        boot_id: "b".into(),
+        process,
+        asked_after_boot: Duration::from_millis(1500),
+    };
     directory.record_stopping(&stopping).unwrap();
     assert_eq!(directory.stopping().unwrap(), Some(stopping));
     directory.renew("another mark", b"{\"key\":\"m\"}").unwrap();
     assert_eq!(directory.stopping().unwrap(), None);
     let label = directory.label().unwrap();
-    assert_eq!((label.text.as_deref(), label.name.as_deref()), (Some("another mark"), Some("m")));
+    assert_eq!(
+        (label.text.as_deref(), label.name.as_deref()),
+        (Some("another mark"), Some("m"))
+    );
 }

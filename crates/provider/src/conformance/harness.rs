@@ -129,7 +129,7 @@ pub trait Harness: Send + Sync {
 
     /// The longest that one call of this provider may take, a hanging world included (T1).
     fn call_deadline(&self) -> Duration {
-        Duration::from_secs(60)
+        Duration::from_mins(1)
     }
 
     /// Texts that must never show up in an error, a log, a mark or a debug print (E2):

@@ -152,7 +152,7 @@ async fn judge(
     let trial = Arc::new(Trial::new(subject, provider, options, number));
     let before = stock(&trial).await?;
     // A case makes several machines one after the other, and may wait out several bounds.
-    let deadline = 20 * (caps.boot_timeout + caps.late_create.settle() + 2 * trial.call_deadline);
+    let deadline = 40 * (caps.boot_timeout + caps.late_create.settle() + 2 * trial.call_deadline);
     let body = tokio::spawn(tokio::time::timeout(deadline, (case.run)(trial.clone())));
     let verdict = match body.await {
         Ok(Ok(verdict)) => verdict,

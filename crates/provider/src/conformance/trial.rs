@@ -3,7 +3,7 @@
 use super::{Harness, Offered, PowerEvent, Refusal, Stranger};
 use crate::{Capabilities, Error, Listing, Operation, Permit, Progress, Provider, RecordedSlot, Result};
 use egress_core::{
-    Claim, ErrorClass, Identity, MachineKey, MachineUid, Mark, ProxyId, Slot, Standing,
+    Claim, ErrorClass, Handle, Identity, MachineKey, MachineUid, Mark, ProxyId, Slot, Standing,
     machine::{Addresses, ConfigHash, MachineSize, MachineState, ObservedMachine, WantedMachine},
     proxy_config::{Auth, GENERATED_USER, ProxySettings, Verifier},
 };
@@ -91,11 +91,11 @@ pub struct Trial {
 }
 
 /// The life of an ordinary permit here.
-const PERMIT: Duration = Duration::from_secs(60);
+const PERMIT: Duration = Duration::from_mins(1);
 /// How often a state is asked for while one is waited for.
 const POLL: Duration = Duration::from_millis(250);
 /// Reads may lag: how long a listing may take to show what is so.
-const SHOWN: Duration = Duration::from_secs(60);
+const SHOWN: Duration = Duration::from_mins(1);
 
 impl Trial {
     pub(super) fn new(
@@ -109,7 +109,7 @@ impl Trial {
             call_deadline: subject
                 .harness
                 .as_ref()
-                .map_or(Duration::from_secs(11 * 60), |h| h.call_deadline()),
+                .map_or(Duration::from_mins(11), |h| h.call_deadline()),
             provider,
             identity: subject.identity.clone(),
             harness: subject.harness.clone(),
@@ -259,8 +259,13 @@ impl Trial {
         let permit = self.permit(machine);
         let call = provider.create(&machine.key, &machine.claim, &machine.wanted, &permit);
         let result = self.call(Operation::Create, call).await?;
-        if let Ok(progress) = &result {
-            self.record(machine, progress, Standing::Started);
+        match &result {
+            Ok(progress) => self.record(machine, progress, Standing::Started),
+            Err(error) if error.class() == ErrorClass::OutcomeUnknown => {
+                machine.claim.unsettled = true;
+                self.remember(machine);
+            }
+            Err(_) => {}
         }
         Ok(result)
     }
@@ -330,6 +335,67 @@ impl Trial {
     /// Waits as the provider asked, within reason.
     pub(super) async fn wait(&self, recheck: Duration) {
         tokio::time::sleep(recheck.clamp(Duration::from_millis(10), Duration::from_secs(30))).await;
+    }
+
+    /// Calls `create` until it has begun one more step; true when it is done instead.
+    pub(super) async fn create_step(
+        &self,
+        provider: &dyn Provider,
+        machine: &mut Machine,
+    ) -> Verdict<bool> {
+        let end = Instant::now() + self.patience();
+        loop {
+            let open = machine.claim.handles.clone();
+            let answer = self.create_once(provider, machine).await?;
+            if let Some(done) = self.begun(answer, &open).await? {
+                return Ok(done);
+            }
+            require!(Instant::now() < end, "create begins no further step");
+        }
+    }
+
+    /// Calls `delete` until it has begun one more step; true when it is done instead.
+    pub(super) async fn delete_step(
+        &self,
+        provider: &dyn Provider,
+        machine: &mut Machine,
+    ) -> Verdict<bool> {
+        let end = Instant::now() + self.patience();
+        loop {
+            let open = machine.claim.handles.clone();
+            let answer = self.delete_once(provider, machine).await?;
+            if let Some(done) = self.begun(answer, &open).await? {
+                return Ok(done);
+            }
+            require!(Instant::now() < end, "delete begins no further step");
+        }
+    }
+
+    /// Whether a call was done (true), began a task that was not open before (false), or
+    /// neither; then it waits a little.
+    async fn begun(&self, answer: Result<Progress>, open: &[Handle]) -> Verdict<Option<bool>> {
+        match answer {
+            Ok(Progress::Done) => return Ok(Some(true)),
+            Ok(Progress::InProgress { handles, .. })
+                if handles.iter().any(|handle| !open.contains(handle)) =>
+            {
+                return Ok(Some(false));
+            }
+            Ok(Progress::InProgress { recheck, .. }) => self.wait(recheck).await,
+            Err(error) if may_repeat(&error) => self.wait(Duration::from_secs(1)).await,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(None)
+    }
+
+    /// Waits until nothing works on the machine; answers its state.
+    pub(super) async fn rest(&self, machine: &mut Machine) -> Verdict<MachineState> {
+        let provider = self.provider.clone();
+        let limit = self.patience();
+        let seen = self.until(&*provider, machine, limit, "come to rest", |state| {
+            !matches!(state, MachineState::InProgress { .. } | MachineState::Unknown { .. })
+        });
+        Ok(seen.await?.state)
     }
 
     /// Drives the machine up until `create` says done.

@@ -89,6 +89,7 @@ impl Memory {
                 attempt as u8
             )),
             seed: Some(volume(&self.seed_name(key, attempt))),
+            unsettled: false,
             retiring: None,
         }
     }

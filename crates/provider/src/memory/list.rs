@@ -35,7 +35,7 @@ impl Memory {
                     .filter_map(|slot| state.machines.get(&slot).map(|m| (slot, m.clone())));
                 let seeds = state
                     .seeds
-                    .range::<str, _>(prefix.as_str()..)
+                    .range::<str, _>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded))
                     .take_while(|(name, _)| name.starts_with(&prefix))
                     .map(|(name, stored)| (name.clone(), *stored));
                 Some(Seen { machines: in_range.chain(beyond).collect(), seeds: seeds.collect() })

@@ -291,6 +291,8 @@ impl State {
     /// Takes a machine away and remembers when its slot was freed.
     pub fn free(&mut self, slot: u32, now: Instant) -> Option<Machine> {
         let gone = self.machines.remove(&slot)?;
+        // What worked on it dies with it: the next holder of the slot is another machine.
+        self.live.retain(|(at, _), task| *at != slot || matches!(task.order, Order::Upload { .. }));
         if !self.physics.settle.is_zero() {
             self.freed.insert(slot, now);
             self.schedule(now + self.physics.settle, Event::Forget(slot));

@@ -5,27 +5,16 @@ use super::{
     disk::{self, Readers},
     names, schema_of,
 };
-use crate::store::{StoreError, StoreErrorKind};
-use egress_core::{
-    ProxyId,
-    proxy_config::{GENERATED_USER, Verifier},
+use crate::{
+    Credential,
+    store::{StoreError, StoreErrorKind},
 };
-use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
+use egress_core::{ProxyId, proxy_config::GENERATED_USER};
+use secrecy::{ExposeSecret, zeroize::Zeroizing};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 const SCHEMA: u32 = 1;
-
-/// A user and password of one proxy. Its debug print shows no password.
-#[derive(Clone, Debug)]
-pub struct Credential {
-    /// The user name.
-    pub user: String,
-    /// The password.
-    pub password: SecretString,
-    /// Rises with every exchange, from 1.
-    pub generation: u32,
-}
 
 impl Credential {
     /// A new one with 128 random bits, as 26 characters that need no quoting anywhere.
@@ -35,11 +24,11 @@ impl Credential {
         getrandom::fill(bits.as_mut())?;
         let mut text = data_encoding::BASE32_NOPAD.encode(bits.as_ref());
         text.make_ascii_lowercase();
-        Ok(Self { user: GENERATED_USER.to_owned(), password: text.into(), generation })
-    }
-    /// What a machine gets to know of it.
-    pub fn verifier(&self) -> Verifier {
-        Verifier::new(&self.user, self.password.expose_secret())
+        Ok(Self {
+            user: GENERATED_USER.to_owned(),
+            password: text.into(),
+            generation,
+        })
     }
 }
 

@@ -79,7 +79,9 @@ impl Disk {
         let (temporary, file) = self
             .create_beside(directory, readers)
             .map_err(|error| unavailable("create a file in", directory, error))?;
-        let written = self.fill(file, bytes).map_err(|error| unavailable("write", path, error));
+        let written = self
+            .fill(file, bytes)
+            .map_err(|error| unavailable("write", path, error));
         // Opened before the rename: running out of descriptors must not make it uncertain.
         let ready = written.and_then(|()| {
             self.lock.check()?;
@@ -93,11 +95,15 @@ impl Disk {
                 return Err(error);
             }
         };
-        if let Err(error) = self.step(Step::Rename).and_then(|()| fs::rename(&temporary, path)) {
+        if let Err(error) = self
+            .step(Step::Rename)
+            .and_then(|()| fs::rename(&temporary, path))
+        {
             let _ = fs::remove_file(&temporary);
             return Err(changing("rename a file to", path, error));
         }
-        self.sync(&opened).map_err(|error| uncertain("sync the directory of", path, error))
+        self.sync(&opened)
+            .map_err(|error| uncertain("sync the directory of", path, error))
     }
 
     /// Takes a file away, and its directory if that is one below `root` and now empty. A
@@ -115,9 +121,13 @@ impl Disk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(changing("remove", path, error)),
         }
-        self.sync(&opened).map_err(|error| uncertain("sync the directory of", path, error))?;
+        self.sync(&opened)
+            .map_err(|error| uncertain("sync the directory of", path, error))?;
         if directory.parent() == Some(root) {
-            let _held = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+            let _held = self
+                .directories
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             // Refused by the kernel while anything is in it; not synced, since an empty
             // directory that comes back after a crash means nothing.
             let _ = fs::remove_dir(directory);
@@ -132,16 +142,26 @@ impl Disk {
             Readers::Directory => 0o644,
             Readers::Owner => 0o600,
         };
-        let _held = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = self
+            .directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         make_directory(directory)?;
         self.step(Step::Create)?;
         // A leftover under this name is from before the lock was taken: nobody writes to it.
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&path);
         match file {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_file(&path)?;
-                let file =
-                    OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
+                let file = OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(mode)
+                    .open(&path)?;
                 Ok((path, file))
             }
             file => Ok((path, file?)),
@@ -200,7 +220,10 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
     // `records` and a namespace in it may both be new: sync as far up as the state directory.
     for above in directory.ancestors().skip(1).take(2) {
         File::open(above)?.sync_all()?;
@@ -209,7 +232,8 @@ fn make_directory(directory: &Path) -> io::Result<()> {
 }
 
 fn parent(path: &Path) -> &Path {
-    path.parent().expect("every file of ours lies in a directory")
+    path.parent()
+        .expect("every file of ours lies in a directory")
 }
 
 /// An error of the disk that changed nothing, with what a person can do about it.
@@ -222,7 +246,10 @@ pub(super) fn unavailable(doing: &str, path: &Path, error: io::Error) -> StoreEr
 }
 
 fn uncertain(doing: &str, path: &Path, error: io::Error) -> StoreError {
-    StoreError { kind: StoreErrorKind::OutcomeUnknown, ..unavailable(doing, path, error) }
+    StoreError {
+        kind: StoreErrorKind::OutcomeUnknown,
+        ..unavailable(doing, path, error)
+    }
 }
 
 /// A rename or unlink that failed did nothing, unless the disk itself gave no clear answer.
@@ -238,7 +265,9 @@ fn changing(doing: &str, path: &Path, error: io::Error) -> StoreError {
 fn remedy(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC) => "free some space or inodes there; it goes on by itself",
-        Some(Errno::DQUOT) => "raise this user's quota there or free some space; it goes on by itself",
+        Some(Errno::DQUOT) => {
+            "raise this user's quota there or free some space; it goes on by itself"
+        }
         Some(Errno::ROFS) => {
             "look why the disk is mounted for reading only and mount it for writing; it goes on by itself"
         }

@@ -31,13 +31,22 @@ impl StoredIdentity {
 
     /// What the file says; `None` where there is none.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, OpenError> {
-        let Some(bytes) = disk::read(path)? else { return Ok(None) };
-        let unreadable = |why: String| OpenError::IdentityUnreadable { path: path.into(), why };
+        let Some(bytes) = disk::read(path)? else {
+            return Ok(None);
+        };
+        let unreadable = |why: String| OpenError::IdentityUnreadable {
+            path: path.into(),
+            why,
+        };
         let schema = super::schema_of(&bytes).map_err(unreadable)?;
         if schema != SCHEMA {
-            return Err(unreadable(format!("its layout is {schema}, known here is {SCHEMA}")));
+            return Err(unreadable(format!(
+                "its layout is {schema}, known here is {SCHEMA}"
+            )));
         }
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| unreadable(error.to_string()))
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| unreadable(error.to_string()))
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -59,7 +68,10 @@ pub fn host_id() -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    Ok(hashed("hostname", &rustix::system::uname().nodename().to_string_lossy()))
+    Ok(hashed(
+        "hostname",
+        &rustix::system::uname().nodename().to_string_lossy(),
+    ))
 }
 
 fn hashed(kind: &str, text: &str) -> String {

@@ -6,7 +6,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::{
     fs::{self, File, OpenOptions},
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -26,24 +26,27 @@ impl Lock {
     pub(super) fn take(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("lock");
         loop {
-            let mut file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(&path)
-                .map_err(|error| disk::unavailable("open", &path, error))?;
+            let mut file = open(&path).map_err(|e| disk::unavailable("open", &path, e))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
                     let pid = owner(&mut file);
-                    return Err(OpenError::AlreadyRunning { directory: directory.into(), pid });
+                    return Err(OpenError::AlreadyRunning {
+                        directory: directory.into(),
+                        pid,
+                    });
                 }
                 Err(error) => return Err(disk::unavailable("lock", &path, error.into()).into()),
             }
-            let held = file.metadata().map_err(|e| disk::unavailable("look at", &path, e))?;
-            let lock = Self { path: path.clone(), file, device: held.dev(), inode: held.ino() };
+            let held = file
+                .metadata()
+                .map_err(|e| disk::unavailable("look at", &path, e))?;
+            let lock = Self {
+                path: path.clone(),
+                file,
+                device: held.dev(),
+                inode: held.ino(),
+            };
             match lock.check() {
                 Ok(()) => {
                     // For people only: a full disk must not keep the engine from starting.
@@ -73,7 +76,7 @@ impl Lock {
             Err(error)
                 if matches!(
                     error.kind(),
-                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
                 ) =>
             {
                 Err(lost("was removed"))
@@ -82,10 +85,13 @@ impl Lock {
         }
     }
 
-    fn sign(&self) -> std::io::Result<()> {
+    fn sign(&self) -> io::Result<()> {
         let host = rustix::system::uname();
-        let text =
-            format!("pid {} on {}\n", std::process::id(), host.nodename().to_string_lossy());
+        let text = format!(
+            "pid {} on {}\n",
+            std::process::id(),
+            host.nodename().to_string_lossy()
+        );
         self.file.set_len(0)?;
         (&self.file).write_all(text.as_bytes())
     }
@@ -98,9 +104,29 @@ impl Drop for Lock {
     }
 }
 
+/// For writing where possible, since NFS locks nothing else; on a disk mounted for reading
+/// only, records can still be read.
+fn open(path: &Path) -> io::Result<File> {
+    let writable = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
+    match writable {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(path),
+        result => result,
+    }
+}
+
 /// The process that the text in a lock file names.
 fn owner(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(256).read_to_string(&mut text).ok()?;
-    text.strip_prefix("pid ")?.split_whitespace().next()?.parse().ok()
+    text.strip_prefix("pid ")?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }

@@ -25,7 +25,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-pub use credential::{Credential, Credentials};
+pub use credential::Credentials;
 pub use identity::host_id;
 pub use open_error::OpenError;
 
@@ -109,7 +109,11 @@ impl FileStore {
 
         let identity = match &recorded {
             None if fresh || mode.take_over => StoredIdentity::new(installation, host),
-            None => return Err(OpenError::IdentityMissing { directory: root.into() }),
+            None => {
+                return Err(OpenError::IdentityMissing {
+                    directory: root.into(),
+                });
+            }
             Some(old) if mode.take_over => StoredIdentity {
                 installation: installation.clone(),
                 host: host.to_owned(),
@@ -190,9 +194,14 @@ impl FileStore {
                 found: writer.clone(),
             });
         }
-        let adopted = StoredIdentity { writer: writer.clone(), ..identity.clone() };
+        let adopted = StoredIdentity {
+            writer: writer.clone(),
+            ..identity.clone()
+        };
         let path = directory.root.join(IDENTITY);
-        directory.disk.write(&path, Readers::Directory, &adopted.bytes())?;
+        directory
+            .disk
+            .write(&path, Readers::Directory, &adopted.bytes())?;
         *identity = adopted;
         Ok(())
     }
@@ -204,14 +213,17 @@ impl FileStore {
 
     /// The generated credentials in the same directory.
     pub fn credentials(&self) -> Credentials {
-        Credentials { store: self.clone() }
+        Credentials {
+            store: self.clone(),
+        }
     }
 
     /// The last incarnation of a name that was given up; 0 when none was. The next Proxy of
     /// that name, while it has no record, is one more.
     pub async fn incarnation(&self, id: &ProxyId) -> Result<u64, StoreError> {
         let owner = id.clone();
-        self.on_disk(id, move |directory| record::incarnation(directory, &owner)).await
+        self.on_disk(id, move |directory| record::incarnation(directory, &owner))
+            .await
     }
 
     /// Raises the last given-up incarnation of a name, when records are rebuilt from marks.
@@ -230,19 +242,25 @@ impl FileStore {
     /// Writes where the admin page listens, for the commands that ask it. Blocks on the disk.
     pub fn write_admin(&self, address: SocketAddr) -> Result<(), StoreError> {
         let path = self.directory.root.join(ADMIN);
-        self.directory.disk.write(&path, Readers::Directory, format!("{address}\n").as_bytes())
+        self.directory
+            .disk
+            .write(&path, Readers::Directory, format!("{address}\n").as_bytes())
     }
 
     /// Removes what [`write_admin`](Self::write_admin) wrote. Blocks on the disk.
     pub fn remove_admin(&self) -> Result<(), StoreError> {
-        self.directory.disk.remove(&self.directory.root.join(ADMIN), &self.directory.root)
+        self.directory
+            .disk
+            .remove(&self.directory.root.join(ADMIN), &self.directory.root)
     }
 
     /// Where the admin page of the engine on a state directory listens, for another process;
     /// `None` when none was written. It may be out of date after a crash.
     pub fn read_admin(root: &Path) -> Result<Option<SocketAddr>, StoreError> {
         let path = root.join(ADMIN);
-        let Some(bytes) = disk::read(&path)? else { return Ok(None) };
+        let Some(bytes) = disk::read(&path)? else {
+            return Ok(None);
+        };
         let text = String::from_utf8_lossy(&bytes);
         text.trim().parse().map(Some).map_err(|_| StoreError {
             kind: StoreErrorKind::Corrupt,
@@ -290,7 +308,10 @@ struct Busy {
 impl Busy {
     fn new(directory: &Arc<Directory>, id: &ProxyId) -> Self {
         held(&directory.cache).busy.insert(id.clone());
-        Self { directory: Arc::clone(directory), id: id.clone() }
+        Self {
+            directory: Arc::clone(directory),
+            id: id.clone(),
+        }
     }
 }
 
@@ -308,7 +329,8 @@ impl Store for FileStore {
             Cached::LookAgain => {}
         }
         let owner = id.clone();
-        self.on_disk(id, move |directory| record::look_again(directory, &owner)).await
+        self.on_disk(id, move |directory| record::look_again(directory, &owner))
+            .await
     }
 
     async fn save(
@@ -326,7 +348,10 @@ impl Store for FileStore {
 
     async fn remove(&self, id: &ProxyId, expected: &Version) -> Result<(), StoreError> {
         let (owner, expected) = (id.clone(), expected.clone());
-        self.on_disk(id, move |directory| record::remove(directory, &owner, &expected)).await
+        self.on_disk(id, move |directory| {
+            record::remove(directory, &owner, &expected)
+        })
+        .await
     }
 
     async fn list(&self) -> Result<Vec<(ProxyId, Result<Stored, StoreError>)>, StoreError> {
@@ -344,7 +369,9 @@ impl Store for FileStore {
 
 impl fmt::Debug for FileStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileStore").field("root", &self.directory.root).finish_non_exhaustive()
+        f.debug_struct("FileStore")
+            .field("root", &self.directory.root)
+            .finish_non_exhaustive()
     }
 }
 
@@ -379,7 +406,10 @@ fn refuse_strangers(root: &Path) -> Result<(), OpenError> {
         let known = [TREES[1], TREES[2], ADMIN, "lock", "lost+found"].contains(&name.as_str());
         let ours = known || name.starts_with(disk::TEMPORARY);
         if !ours {
-            return Err(OpenError::NotAStateDirectory { directory: root.into(), entry: name });
+            return Err(OpenError::NotAStateDirectory {
+                directory: root.into(),
+                entry: name,
+            });
         }
     }
     Ok(())
@@ -390,11 +420,20 @@ fn remove_temporaries(root: &Path) -> Result<(), StoreError> {
     let mut directories = vec![root.to_owned()];
     for tree in TREES {
         let namespaces = disk::entries(&root.join(tree))?;
-        directories.extend(namespaces.iter().map(fs::DirEntry::path).filter(|path| path.is_dir()));
+        directories.extend(
+            namespaces
+                .iter()
+                .map(fs::DirEntry::path)
+                .filter(|path| path.is_dir()),
+        );
     }
     for directory in directories {
         for entry in disk::entries(&directory)? {
-            if entry.file_name().to_string_lossy().starts_with(disk::TEMPORARY) {
+            if entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with(disk::TEMPORARY)
+            {
                 // On a disk mounted for reading only they stay, and harm nothing.
                 let _ = fs::remove_file(entry.path());
             }
@@ -419,5 +458,7 @@ fn schema_of(bytes: &[u8]) -> Result<u32, String> {
     struct Head {
         schema: u32,
     }
-    serde_json::from_slice::<Head>(bytes).map(|head| head.schema).map_err(|e| e.to_string())
+    serde_json::from_slice::<Head>(bytes)
+        .map(|head| head.schema)
+        .map_err(|e| e.to_string())
 }

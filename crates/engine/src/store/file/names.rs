@@ -14,8 +14,13 @@ const SHORT_ENDING: &str = ".j";
 
 /// The file of a record or credential below its directory.
 pub(super) fn json_path(root: &Path, id: &ProxyId) -> PathBuf {
-    let ending = if id.name().len() > LONGEST { SHORT_ENDING } else { ENDING };
-    root.join(id.namespace()).join(format!("{}{ending}", id.name()))
+    let ending = if id.name().len() > LONGEST {
+        SHORT_ENDING
+    } else {
+        ENDING
+    };
+    root.join(id.namespace())
+        .join(format!("{}{ending}", id.name()))
 }
 
 /// The file of an incarnation number below its directory.

@@ -85,9 +85,11 @@ pub(super) fn read_all(root: &Path, ignored: &mut Vec<PathBuf>) -> Result<Record
         }
         for file in disk::entries(&path)? {
             let name = file.file_name();
-            let owner = namespace.file_name().to_str().zip(name.to_str()).and_then(
-                |(namespace, name)| names::owner(namespace, name),
-            );
+            let owner = namespace
+                .file_name()
+                .to_str()
+                .zip(name.to_str())
+                .and_then(|(namespace, name)| names::owner(namespace, name));
             let Some(id) = owner else {
                 if !name.to_string_lossy().starts_with(disk::TEMPORARY) {
                     ignored.push(file.path());
@@ -149,9 +151,18 @@ pub(super) fn save(
     }
     check_version(directory, id, expected)?;
     let version = Version(uuid::Uuid::new_v4().simple().to_string());
-    let written = directory.disk.write(&path, Readers::Directory, &encode(&record, &version));
+    let written = directory
+        .disk
+        .write(&path, Readers::Directory, &encode(&record, &version));
     unsettle(directory, id, written)?;
-    remember(directory, id, Some(Stored { record, version: version.clone() }));
+    remember(
+        directory,
+        id,
+        Some(Stored {
+            record,
+            version: version.clone(),
+        }),
+    );
     Ok(version)
 }
 
@@ -167,9 +178,10 @@ pub(super) fn remove(
     incarnation(directory, id)
         .and_then(|last| write_incarnation(directory, id, last + 1))
         .map_err(|error| match error.kind {
-            StoreErrorKind::OutcomeUnknown => {
-                StoreError { kind: StoreErrorKind::Unavailable, ..error }
-            }
+            StoreErrorKind::OutcomeUnknown => StoreError {
+                kind: StoreErrorKind::Unavailable,
+                ..error
+            },
             _ => error,
         })?;
     let path = names::json_path(&directory.records, id);
@@ -182,7 +194,9 @@ pub(super) fn remove(
 /// The last given-up incarnation of a name, 0 when there is none.
 pub(super) fn incarnation(directory: &Directory, id: &ProxyId) -> Result<u64, StoreError> {
     let path = names::plain_path(&directory.incarnations, id);
-    let Some(bytes) = disk::read(&path)? else { return Ok(0) };
+    let Some(bytes) = disk::read(&path)? else {
+        return Ok(0);
+    };
     String::from_utf8_lossy(&bytes).trim().parse().map_err(|_| StoreError {
         kind: StoreErrorKind::Corrupt,
         text: format!(
@@ -200,7 +214,9 @@ pub(super) fn write_incarnation(
     last: u64,
 ) -> Result<(), StoreError> {
     let path = names::plain_path(&directory.incarnations, id);
-    directory.disk.write(&path, Readers::Directory, format!("{last}\n").as_bytes())
+    directory
+        .disk
+        .write(&path, Readers::Directory, format!("{last}\n").as_bytes())
 }
 
 /// Compares with the disk, not with memory: a person may have edited the file.
@@ -211,7 +227,9 @@ fn check_version(
 ) -> Result<(), StoreError> {
     let found = match read(&directory.records, id) {
         Err(error) if error.kind == StoreErrorKind::Corrupt => {
-            held(&directory.cache).known.insert(id.clone(), Entry::Unreadable);
+            held(&directory.cache)
+                .known
+                .insert(id.clone(), Entry::Unreadable);
             return Err(error);
         }
         found => found?,
@@ -225,7 +243,10 @@ fn check_version(
         remember(directory, id, found);
         let path = names::json_path(&directory.records, id);
         return Err(StoreError {
-            text: format!("{} was changed by someone else: it is read again", path.display()),
+            text: format!(
+                "{} was changed by someone else: it is read again",
+                path.display()
+            ),
             ..StoreError::conflict(id)
         });
     }
@@ -251,13 +272,19 @@ fn unsettle(
     if let Err(error) = &outcome
         && error.kind == StoreErrorKind::OutcomeUnknown
     {
-        held(&directory.cache).known.insert(id.clone(), Entry::Unsettled);
+        held(&directory.cache)
+            .known
+            .insert(id.clone(), Entry::Unsettled);
     }
     outcome
 }
 
 fn encode(record: &Record, version: &Version) -> Vec<u8> {
-    let written = Written { schema: SCHEMA, version: &version.0, record };
+    let written = Written {
+        schema: SCHEMA,
+        version: &version.0,
+        record,
+    };
     let mut bytes = serde_json::to_vec(&written).expect("plain fields are always JSON");
     bytes.push(b'\n');
     bytes
@@ -265,8 +292,12 @@ fn encode(record: &Record, version: &Version) -> Vec<u8> {
 
 fn read(root: &Path, id: &ProxyId) -> Result<Option<Stored>, StoreError> {
     let path = names::json_path(root, id);
-    let Some(bytes) = disk::read(&path)? else { return Ok(None) };
-    decode(id, &bytes).map(Some).map_err(|why| corrupt(id, &path, &why))
+    let Some(bytes) = disk::read(&path)? else {
+        return Ok(None);
+    };
+    decode(id, &bytes)
+        .map(Some)
+        .map_err(|why| corrupt(id, &path, &why))
 }
 
 /// Looks at the layouts first: a newer one may not fit the types of this one.
@@ -283,7 +314,10 @@ fn decode(id: &ProxyId, bytes: &[u8]) -> Result<Stored, String> {
     let read: Read<Record> = parse(bytes)?;
     match misfit(id, &read.record) {
         Some(why) => Err(why),
-        None => Ok(Stored { record: read.record, version: Version(read.version) }),
+        None => Ok(Stored {
+            record: read.record,
+            version: Version(read.version),
+        }),
     }
 }
 
@@ -296,8 +330,13 @@ fn misfit(id: &ProxyId, record: &Record) -> Option<String> {
     if record.proxy != *id {
         return Some(format!("it is the record of {}", record.proxy));
     }
-    (record.schema != Record::SCHEMA)
-        .then(|| format!("its layout is {}, known here is {}", record.schema, Record::SCHEMA))
+    (record.schema != Record::SCHEMA).then(|| {
+        format!(
+            "its layout is {}, known here is {}",
+            record.schema,
+            Record::SCHEMA
+        )
+    })
 }
 
 fn corrupt(id: &ProxyId, path: &Path, why: &str) -> StoreError {

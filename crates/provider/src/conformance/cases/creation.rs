@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Operation, Progress, Severity,
     conformance::{
-        Case, Harness as _, Landing, Lock, Miss, PowerEvent, Tier,
+        Case, Landing, Lock, Miss, PowerEvent, Tier,
         trial::{Machine, Trial, Verdict, may_repeat, refused_as, require},
     },
 };
@@ -155,7 +155,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// No provider needs more calls than this to make a machine.
+/// No provider needs more steps than this to make a machine.
 pub(super) const STEPS: usize = 40;
 
 async fn created_again(t: Arc<Trial>) -> Verdict {
@@ -225,9 +225,9 @@ async fn created_by_two(t: Arc<Trial>) -> Verdict {
 }
 
 async fn continued_by_the_next(t: Arc<Trial>) -> Verdict {
-    for calls in 1..=STEPS {
-        let mut machine = t.claimed(&format!("after{calls}")).await?;
-        let finished = half_made(&t, &mut machine, calls).await?;
+    for steps in 1..=STEPS {
+        let mut machine = t.claimed(&format!("after{steps}")).await?;
+        let finished = half_made(&t, &mut machine, steps).await?;
         let next = t.restart().await?;
         t.up(&*next, &mut machine).await?;
         t.running(&*next, &mut machine).await?;
@@ -238,19 +238,15 @@ async fn continued_by_the_next(t: Arc<Trial>) -> Verdict {
             return Ok(());
         }
     }
-    Err(Miss::Failed(format!("create was not done after {STEPS} calls")))
+    Err(Miss::Failed(format!("create was not done after {STEPS} steps")))
 }
 
-/// Calls create so many times on a new instance; true when it was done before or at the last.
-pub(super) async fn half_made(t: &Trial, machine: &mut Machine, calls: usize) -> Verdict<bool> {
+/// Begins so many steps of create on a new instance; true when it was done before that.
+pub(super) async fn half_made(t: &Trial, machine: &mut Machine, steps: usize) -> Verdict<bool> {
     let process = t.restart().await?;
-    for call in 1..=calls {
-        match t.create_once(&*process, machine).await? {
-            Ok(Progress::Done) => return Ok(true),
-            Ok(Progress::InProgress { recheck, .. }) if call < calls => t.wait(recheck).await,
-            Ok(Progress::InProgress { .. }) => {}
-            Err(error) if may_repeat(&error) => t.wait(Duration::from_secs(1)).await,
-            Err(error) => return Err(error.into()),
+    for _ in 0..steps {
+        if t.create_step(&*process, machine).await? {
+            return Ok(true);
         }
     }
     Ok(false)
@@ -259,9 +255,9 @@ pub(super) async fn half_made(t: &Trial, machine: &mut Machine, calls: usize) ->
 async fn created_without_answer(t: Arc<Trial>) -> Verdict {
     for landing in [Landing::Landed, Landing::Lost] {
         // The answer is lost at the first step, at the second, and so on.
-        for calls in 0..STEPS {
-            let mut machine = t.claimed(&format!("{landing:?}{calls}").to_lowercase()).await?;
-            let finished = half_made(&t, &mut machine, calls).await?;
+        for steps in 0..STEPS {
+            let mut machine = t.claimed(&format!("{landing:?}{steps}").to_lowercase()).await?;
+            let finished = half_made(&t, &mut machine, steps).await?;
             t.world()?.lose_answer(landing).await?;
             let next = t.restart().await?;
             t.up(&*next, &mut machine).await?;
@@ -303,9 +299,9 @@ async fn created_late(t: Arc<Trial>) -> Verdict {
 
 async fn created_after_failed_tasks(t: Arc<Trial>) -> Verdict {
     let mut failed = 0;
-    for calls in 1..=STEPS {
-        let mut machine = t.claimed(&format!("after{calls}")).await?;
-        let finished = half_made(&t, &mut machine, calls).await?;
+    for steps in 1..=STEPS {
+        let mut machine = t.claimed(&format!("after{steps}")).await?;
+        let finished = half_made(&t, &mut machine, steps).await?;
         failed += t.world()?.fail_tasks().await?;
         t.catch_up().await?;
         let slot = machine.claim.slot.clone();
@@ -409,9 +405,8 @@ async fn half_made_and_hidden(t: Arc<Trial>) -> Verdict {
     let mut met = false;
     let mut machine = t.claimed("a").await?;
     for _ in 0..STEPS {
-        let answer = t.create_once(&*t.provider.clone(), &mut machine).await?;
-        let done = matches!(answer, Ok(Progress::Done));
-        t.catch_up().await?;
+        let done = t.create_step(&*t.provider.clone(), &mut machine).await?;
+        t.rest(&mut machine).await?;
         if t.world()?.describe(&machine.claim.slot).await?.is_some() {
             met = true;
             t.world()?.lock(&machine.claim.slot, Lock::Clone).await?;
@@ -424,7 +419,6 @@ async fn half_made_and_hidden(t: Arc<Trial>) -> Verdict {
         if done {
             break;
         }
-        t.wait(Duration::from_secs(1)).await;
     }
     require!(met, "create made nothing that could be looked at");
     t.up(&*t.provider.clone(), &mut machine).await?;
@@ -470,33 +464,36 @@ async fn broken_precondition(t: Arc<Trial>) -> Verdict {
 
 async fn sent_once(t: Arc<Trial>) -> Verdict {
     let mut machine = t.claimed("a").await?;
-    // Every step of create in turn loses the answer of its request.
-    for _ in 0..STEPS {
+    // Every step of create in turn loses the answer of its request, and so does delete's.
+    let mut made = false;
+    while !made {
         let before = t.sent().await?;
         t.world()?.lose_answer(Landing::Landed).await?;
         let answer = t.create_once(&*t.provider.clone(), &mut machine).await?;
         no_repeat(&t, before, "create").await?;
         t.world()?.heal().await?;
-        match answer {
-            Ok(Progress::Done) => break,
-            Ok(Progress::InProgress { recheck, .. }) => t.wait(recheck).await,
-            Err(_) => t.wait(Duration::from_secs(1)).await,
-        }
+        made = done_or_wait(&t, answer).await;
     }
-    t.up(&*t.provider.clone(), &mut machine).await?;
-    for _ in 0..STEPS {
+    let mut gone = false;
+    while !gone {
         let before = t.sent().await?;
         t.world()?.lose_answer(Landing::Landed).await?;
         let answer = t.delete_once(&*t.provider.clone(), &mut machine).await?;
         no_repeat(&t, before, "delete").await?;
         t.world()?.heal().await?;
-        match answer {
-            Ok(Progress::Done) => return Ok(()),
-            Ok(Progress::InProgress { recheck, .. }) => t.wait(recheck).await,
-            Err(_) => t.wait(Duration::from_secs(1)).await,
-        }
+        gone = done_or_wait(&t, answer).await;
     }
     Ok(())
+}
+
+/// Whether a call was done; else waits. What never ends is ended by the case's deadline.
+async fn done_or_wait(t: &Trial, answer: crate::Result<Progress>) -> bool {
+    match answer {
+        Ok(Progress::Done) => return true,
+        Ok(Progress::InProgress { recheck, .. }) => t.wait(recheck).await,
+        Err(_) => t.wait(Duration::from_secs(1)).await,
+    }
+    false
 }
 
 async fn no_repeat(t: &Trial, before: usize, during: &str) -> Verdict {
@@ -510,18 +507,8 @@ async fn no_repeat(t: &Trial, before: usize, during: &str) -> Verdict {
 async fn running_unconfigured(t: Arc<Trial>) -> Verdict {
     let mut machine = t.claimed("a").await?;
     let mut half_made = false;
-    for _ in 0..STEPS {
-        match t.create_once(&*t.provider.clone(), &mut machine).await? {
-            Ok(Progress::Done) => break,
-            Ok(Progress::InProgress { recheck, .. }) => t.wait(recheck).await,
-            Err(error) if may_repeat(&error) => t.wait(Duration::from_secs(1)).await,
-            Err(error) => return Err(error.into()),
-        }
-        t.catch_up().await?;
-        if t.state(&mut machine).await? == MachineState::Stopped(StopReason::HalfMade) {
-            half_made = true;
-            break;
-        }
+    while !half_made && !t.create_step(&*t.provider.clone(), &mut machine).await? {
+        half_made = t.rest(&mut machine).await? == MachineState::Stopped(StopReason::HalfMade);
     }
     if !half_made {
         return Err(Miss::NotRun("create shows no half-made machine".into()));

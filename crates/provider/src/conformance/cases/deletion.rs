@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Operation, Progress,
     conformance::{
-        Case, Harness as _, Landing, Lock, PowerEvent, Tier,
+        Case, Landing, Lock, PowerEvent, Tier,
         trial::{Miss, Trial, Verdict, may_repeat, poll_at_most, refused, refused_as, require},
     },
 };
@@ -225,9 +225,9 @@ async fn deleted_sealed(t: Arc<Trial>) -> Verdict {
 }
 
 async fn deleted_half_made(t: Arc<Trial>) -> Verdict {
-    for calls in 1..=STEPS {
-        let mut machine = t.claimed(&format!("after{calls}")).await?;
-        let finished = half_made(&t, &mut machine, calls).await?;
+    for steps in 1..=STEPS {
+        let mut machine = t.claimed(&format!("after{steps}")).await?;
+        let finished = half_made(&t, &mut machine, steps).await?;
         let next = t.restart().await?;
         t.down(&*next, &mut machine).await?;
         t.gone(&mut machine).await?;
@@ -235,21 +235,16 @@ async fn deleted_half_made(t: Arc<Trial>) -> Verdict {
             return Ok(());
         }
     }
-    Err(Miss::Failed(format!("create was not done after {STEPS} calls")))
+    Err(Miss::Failed(format!("create was not done after {STEPS} steps")))
 }
 
 async fn deleted_by_the_next(t: Arc<Trial>) -> Verdict {
-    for calls in 1..=STEPS {
-        let mut machine = t.made(&format!("after{calls}")).await?;
+    for steps in 1..=STEPS {
+        let mut machine = t.made(&format!("after{steps}")).await?;
         let process = t.restart().await?;
         let mut finished = false;
-        for _ in 0..calls {
-            match t.delete_once(&*process, &mut machine).await? {
-                Ok(Progress::Done) => finished = true,
-                Ok(Progress::InProgress { .. }) => t.wait(Duration::from_millis(100)).await,
-                Err(error) if may_repeat(&error) => t.wait(Duration::from_millis(100)).await,
-                Err(error) => return Err(error.into()),
-            }
+        for _ in 0..steps {
+            finished = finished || t.delete_step(&*process, &mut machine).await?;
         }
         let next = t.restart().await?;
         t.down(&*next, &mut machine).await?;
@@ -258,7 +253,7 @@ async fn deleted_by_the_next(t: Arc<Trial>) -> Verdict {
             return Ok(());
         }
     }
-    Err(Miss::Failed(format!("delete was not done after {STEPS} calls")))
+    Err(Miss::Failed(format!("delete was not done after {STEPS} steps")))
 }
 
 async fn another_key_survives(t: Arc<Trial>) -> Verdict {
@@ -317,21 +312,21 @@ async fn copy_survives(t: Arc<Trial>) -> Verdict {
 }
 
 async fn frozen_delete(t: Arc<Trial>) -> Verdict {
-    for calls in 0..6 {
+    // Each step of delete in turn is frozen, after one poll, after two, and so on.
+    for steps in 0..STEPS {
         let mut ended = false;
         for polls in 1..=8 {
-            let mut machine = t.made(&format!("a{calls}-{polls}")).await?;
+            let mut machine = t.made(&format!("a{steps}-{polls}")).await?;
             let provider = t.provider.clone();
-            for _ in 0..calls {
-                match t.delete_once(&*provider, &mut machine).await? {
-                    Ok(Progress::Done) => return Ok(()),
-                    Ok(Progress::InProgress { recheck, .. }) => t.wait(recheck).await,
-                    Err(error) if may_repeat(&error) => t.wait(Duration::from_secs(1)).await,
-                    Err(error) => return Err(error.into()),
+            for _ in 0..steps {
+                if t.delete_step(&*provider, &mut machine).await? {
+                    return Ok(());
                 }
+                t.rest(&mut machine).await?;
             }
             let permit = t.permit(&machine);
-            let mut call = provider.delete(&machine.key, &machine.claim, &permit);
+            let asked = machine.clone();
+            let mut call = provider.delete(&asked.key, &asked.claim, &permit);
             if poll_at_most(&mut call, polls).await.is_some() {
                 ended = true;
             } else {

@@ -5,10 +5,10 @@ use super::{
     strangers::{Shape, taken_slots, untouched, written},
 };
 use crate::{
-    AddressSource, Capabilities, Operation, Placement, Progress,
+    AddressSource, Capabilities, Operation, Placement,
     conformance::{
-        Agent, Case, Harness as _, Lock, Network, PowerEvent, Tier,
-        trial::{Machine, Miss, Trial, Verdict, may_repeat, refused, refused_as, require},
+        Agent, Case, Lock, Network, PowerEvent, Tier,
+        trial::{Machine, Miss, Trial, Verdict, refused, refused_as, require},
     },
 };
 use egress_core::{
@@ -398,25 +398,21 @@ async fn migrated(t: Arc<Trial>) -> Verdict {
 async fn made_with_agent(t: &Trial, agent: Agent) -> Verdict<Machine> {
     let mut machine = t.claimed("a").await?;
     let mut set = false;
-    for _ in 0..super::creation::STEPS {
-        let answer = t.create_once(&*t.provider.clone(), &mut machine).await?;
+    loop {
+        let done = t.create_step(&*t.provider.clone(), &mut machine).await?;
         if !set && t.world()?.describe(&machine.claim.slot).await?.is_some() {
             t.world()?.agent(&machine.claim.slot, agent).await?;
             set = true;
         }
-        match answer {
-            Ok(Progress::Done) => return Ok(machine),
-            Ok(Progress::InProgress { recheck, .. }) => t.wait(recheck).await,
-            Err(error) if may_repeat(&error) => t.wait(Duration::from_secs(1)).await,
-            Err(error) => return Err(error.into()),
+        if done {
+            return Ok(machine);
         }
     }
-    Err(Miss::Failed("create does not come to an end".into()))
 }
 
 async fn no_agent(t: Arc<Trial>) -> Verdict {
     let mut machine = made_with_agent(&t, Agent::Missing).await?;
-    let limit = t.caps.boot_timeout + Duration::from_secs(60);
+    let limit = t.caps.boot_timeout + Duration::from_mins(1);
     let provider = t.provider.clone();
     t.until(&*provider, &mut machine, limit, "be stopped without an agent", |state| {
         matches!(state, MachineState::Stopped(StopReason::NoAgent | StopReason::NeverReported))
@@ -436,7 +432,7 @@ async fn never_reported(t: Arc<Trial>) -> Verdict {
     // In pieces, for a harness that waits in earnest.
     let mut left = t.caps.boot_timeout + Duration::from_secs(5);
     while !left.is_zero() {
-        let piece = left.min(Duration::from_secs(60));
+        let piece = left.min(Duration::from_mins(1));
         t.world()?.pass(piece).await?;
         t.look(&*provider, &mut machine).await??;
         left -= piece;

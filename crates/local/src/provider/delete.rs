@@ -1,0 +1,244 @@
+//! `delete`: ends the process through a pidfd, then takes the directory away.
+
+use super::{END_PATIENCE, Local, RECHECK, held, look::OurProcess, refused};
+use crate::{
+    directory::{MachineDirectory, Stopping},
+    host,
+    process::Run,
+};
+use egress_core::{Claim, ErrorClass, MachineKey, Mark, Slot, machine::Whose};
+use egress_provider::{Error, Operation, Permit, Progress, Proof, Result};
+use rustix::process::Signal;
+use std::{io, time::Duration};
+use tokio::time::Instant;
+
+const OPERATION: Operation = Operation::Delete;
+
+/// What became of a process that was to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Gone,
+    Draining,
+}
+
+impl Local {
+    pub(super) async fn delete_machine(
+        &self,
+        key: &MachineKey,
+        claim: &Claim,
+        permit: &Permit,
+    ) -> Result<Progress> {
+        self.place(OPERATION, claim)?;
+        let target = claim.slot.as_str();
+        let error = |class, said: String| Error::new(class, OPERATION, target, said);
+        let failed = |step: &'static str| move |error| refused(OPERATION, target, step, error);
+
+        let look = self.everything(OPERATION, target, Duration::ZERO).await?;
+        let seen = self.of_key(key, Some(&claim.slot), &look);
+        if let Some(slot) = &seen.not_owned {
+            let said = format!("the machine at {slot} bears this key and is not ours");
+            return Err(error(ErrorClass::NotOwned, said));
+        }
+        // Everything that stands in the way is looked at before anything is stopped.
+        let mut directories = Vec::new();
+        for mark in &seen.directories {
+            let Some(directory) = self
+                .directories
+                .open(&mark.slot)
+                .map_err(failed("cannot open its directory"))?
+            else {
+                continue;
+            };
+            // What lies there by now may be someone else's.
+            if self.own_mark_of(key, &claim.slot, &directory)?.is_none() {
+                continue;
+            }
+            let strange = directory
+                .strange_files()
+                .map_err(failed("cannot read its directory"))?;
+            if !strange.is_empty() {
+                let said = format!(
+                    "{} holds what is not ours: move it away: {}",
+                    self.directories.root().join(mark.slot.as_str()).display(),
+                    strange.join(", ")
+                );
+                return Err(error(ErrorClass::NeedsOperator, said));
+            }
+            directories.push(directory);
+        }
+        self.undecided(&claim.slot, seen.at_slot.as_ref())?;
+
+        let mut draining = false;
+        for found in &seen.processes {
+            let at = directories.iter().find(|d| d.slot == found.process.slot);
+            draining |= self.end(found, at, permit).await? == Ending::Draining;
+        }
+        if draining {
+            return Ok(Progress::InProgress {
+                step: "draining".to_owned(),
+                handles: Vec::new(),
+                recheck: RECHECK,
+            });
+        }
+        for directory in directories {
+            self.remove_directory(key, &claim.slot, &directory, permit)?;
+        }
+        for trace in &seen.traces {
+            permit.ask(OPERATION, target)?;
+            self.directories
+                .clear(trace)
+                .map_err(failed("cannot clear what a crash left"))?;
+        }
+        held(&self.seen_at).remove(&claim.slot);
+        self.directories.trim();
+        Ok(Progress::Done)
+    }
+
+    /// A directory without a mark that someone holds locked may still become anything.
+    fn undecided(&self, slot: &Slot, whose: Option<&Whose>) -> Result<()> {
+        if !matches!(whose, Some(Whose::Foreign { copied: false })) {
+            return Ok(());
+        }
+        let failed = |error| refused(OPERATION, slot.as_str(), "cannot look at the slot", error);
+        let Some(directory) = self.directories.open(slot).map_err(failed)? else {
+            return Ok(());
+        };
+        let nameless = directory.label().map_err(failed)?.text.is_none();
+        if nameless && directory.is_locked().map_err(failed)? {
+            let said = "its directory has no mark yet, and someone holds its lock";
+            return Err(Error::new(ErrorClass::Busy, OPERATION, slot.as_str(), said));
+        }
+        Ok(())
+    }
+
+    /// Asks a process to end, kills one that took too long, and waits a moment.
+    async fn end(
+        &self,
+        found: &OurProcess,
+        directory: Option<&MachineDirectory>,
+        permit: &Permit,
+    ) -> Result<Ending> {
+        let slot = &found.mark.slot;
+        let failed =
+            |step: &'static str| move |error| refused(OPERATION, slot.as_str(), step, error);
+        let id = found.process.id;
+        let recorded = match directory {
+            Some(directory) => directory
+                .stopping()
+                .map_err(failed("cannot read its state"))?,
+            None => None,
+        };
+        let asked = self.asked_to_end(id, recorded.as_ref());
+        // SIGTERM once: proxyd takes a second one as the end of its drain.
+        let signal = match asked {
+            None => Some(Signal::TERM),
+            Some(ago) if ago < self.drain_limit() => None,
+            Some(_) => Some(Signal::KILL),
+        };
+        let seen = Instant::now();
+        let Some(process) = found
+            .process
+            .hold()
+            .map_err(failed("cannot take hold of its process"))?
+        else {
+            return Ok(Ending::Gone);
+        };
+        let proof = Proof::new(&found.mark, seen);
+        if let Some(signal) = signal {
+            if signal == Signal::TERM {
+                permit.ask(OPERATION, slot.as_str())?;
+                self.note_stopping(found, directory)
+                    .map_err(failed("cannot write its state"))?;
+            }
+            permit.ask(OPERATION, slot.as_str())?;
+            proof.spend(OPERATION, slot)?;
+            process
+                .signal(signal)
+                .map_err(failed("cannot signal its process"))?;
+            if signal == Signal::TERM && found.process.run == Run::Paused {
+                // A paused process sees the signal only when it goes on.
+                process
+                    .signal(Signal::CONT)
+                    .map_err(failed("cannot signal its process"))?;
+            }
+        }
+        let ended = process.ended_within(END_PATIENCE).await;
+        if !ended.map_err(failed("cannot wait for its process"))? {
+            return Ok(Ending::Draining);
+        }
+        held(&self.stopping).remove(&id);
+        Ok(Ending::Gone)
+    }
+
+    /// Written down before the signal is sent, so that no restart sends it twice.
+    fn note_stopping(
+        &self,
+        found: &OurProcess,
+        directory: Option<&MachineDirectory>,
+    ) -> io::Result<()> {
+        let asked_after_boot = host::since_boot();
+        if let Some(directory) = directory {
+            directory.record_stopping(&Stopping {
+                boot_id: self.boot_id.clone(),
+                process: found.process.id,
+                asked_after_boot,
+            })?;
+        }
+        held(&self.stopping).insert(found.process.id, asked_after_boot);
+        Ok(())
+    }
+
+    fn remove_directory(
+        &self,
+        key: &MachineKey,
+        claimed: &Slot,
+        directory: &MachineDirectory,
+        permit: &Permit,
+    ) -> Result<()> {
+        let target = directory.slot.as_str();
+        let failed = |step: &'static str| move |error| refused(OPERATION, target, step, error);
+        let busy = |said| Error::new(ErrorClass::Busy, OPERATION, target, said);
+        // Not even a lock is made in what has become someone else's.
+        if self.own_mark_of(key, claimed, directory)?.is_none() {
+            return Err(busy("its mark changed: look again"));
+        }
+        let Some(_lock) = directory
+            .lock()
+            .map_err(failed("cannot lock its directory"))?
+        else {
+            return Err(busy("a process that /proc does not show holds its lock"));
+        };
+        let seen = Instant::now();
+        let Some(mark) = self.own_mark_of(key, claimed, directory)? else {
+            return Err(busy("its mark changed: look again"));
+        };
+        permit.ask(OPERATION, target)?;
+        Proof::new(&mark, seen).spend(OPERATION, &directory.slot)?;
+        self.directories
+            .remove(key, directory)
+            .map_err(failed("cannot remove its directory"))
+    }
+
+    /// The mark that a directory bears now, if it is this key's.
+    fn own_mark_of(
+        &self,
+        key: &MachineKey,
+        claimed: &Slot,
+        directory: &MachineDirectory,
+    ) -> Result<Option<Mark>> {
+        let label = directory.label().map_err(|error| {
+            refused(
+                OPERATION,
+                directory.slot.as_str(),
+                "cannot read its mark",
+                error,
+            )
+        })?;
+        Ok(
+            match self.whose(key, Some(claimed), &label.sighting(&self.cluster)) {
+                Whose::Ours(mark) => Some(*mark),
+                Whose::Foreign { .. } | Whose::NotOwned => None,
+            },
+        )
+    }
+}

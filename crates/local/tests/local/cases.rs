@@ -1,0 +1,610 @@
+//! What is special about machines that are processes, and the conformance suite.
+
+use crate::{
+    harness::Bench,
+    world::{Machine, PASSWORD, PATIENCE, World, is_alive, kill, permit, wait_until, wanted},
+};
+use egress_core::{
+    ClusterId, ErrorClass, Standing,
+    machine::{Addresses, MachineState, StopReason},
+    proxy_config::{Auth, GENERATED_USER, IDENTITY_PATH, IdentityAnswer},
+};
+use egress_provider::{
+    CheckReason, Progress, Provider as _,
+    conformance::{Options, Outcome, Subject, Tier, render, run},
+};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+type Case = (&'static str, fn());
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        /// Every case by its name.
+        pub fn all() -> Vec<Case> {
+            vec![$((stringify!($name), || block_on($name()))),*]
+        }
+    };
+}
+
+cases![
+    the_conformance_suite_passes,
+    a_machine_answers_with_its_key_and_has_a_session_and_few_secrets_of_its_own,
+    a_machine_outlives_the_engine_and_is_adopted,
+    two_engines_that_create_at_once_start_one_process,
+    a_create_dropped_at_any_moment_is_continued,
+    a_killed_process_is_powered_off_and_started_again,
+    someone_elses_process_at_the_recorded_pid_is_never_touched,
+    a_process_that_only_bears_our_mark_at_another_slot_is_a_copy_and_is_never_touched,
+    with_the_state_directory_deleted_machines_are_found_by_their_arguments,
+    a_squatted_port_is_a_conflict_and_the_next_claim_goes_elsewhere,
+    a_port_squatted_while_the_machine_is_off_frees_its_directory,
+    a_port_that_the_manifest_asks_for_is_used_or_its_holder_is_named,
+    a_full_range_is_no_capacity,
+    a_claim_of_another_host_is_left_alone,
+    two_providers_of_one_installation_leave_each_other_alone,
+    an_open_proxy_is_never_made,
+    without_its_program_nothing_is_made_and_the_check_says_so,
+    what_a_crash_left_behind_is_listed_and_goes_with_the_machine,
+    a_draining_machine_is_asked_to_end_once_even_by_a_new_engine,
+    nothing_is_left_after_the_last_machine,
+];
+
+fn block_on(case: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(case);
+}
+
+async fn the_conformance_suite_passes() {
+    let subject = Subject::on(Arc::new(Bench::new()));
+    let results = run(&subject, &Options::new(Tier::Extended, "local")).await;
+    println!("{}", render(&results));
+    let failed: Vec<_> = results
+        .iter()
+        .filter(|r| matches!(r.outcome, Outcome::Failed(_)))
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    // What is not run is what such a world cannot show: tasks, networks, agents, a cluster.
+    let passed = results
+        .iter()
+        .filter(|r| r.outcome == Outcome::Passed)
+        .count();
+    assert!(passed >= 45, "only {passed} cases could be run");
+}
+
+/// What a machine answers to who it is.
+fn identity(address: SocketAddr) -> IdentityAnswer {
+    let pair = data_encoding::BASE64.encode(format!("{GENERATED_USER}:{PASSWORD}").as_bytes());
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "GET {IDENTITY_PATH} HTTP/1.1\r\nHost: {address}\r\n\
+         Proxy-Authorization: Basic {pair}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+async fn a_machine_answers_with_its_key_and_has_a_session_and_few_secrets_of_its_own() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    let answer = identity(machine.socket());
+    assert_eq!(
+        (answer.key.as_str(), answer.attempt),
+        (machine.key.name(), 1)
+    );
+
+    let seen = machine.get(&provider).await;
+    let expected = Addresses::Reported {
+        addresses: vec![machine.socket().ip()],
+        port: Some(machine.socket().port()),
+    };
+    assert_eq!(seen.state, MachineState::Running(expected));
+    assert_eq!(seen.config_hash, Some(machine.wanted.config_hash.clone()));
+    assert!(seen.uptime.is_some() && seen.created_at.is_some() && seen.host.is_some());
+
+    let pid = world.only_process();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let session = stat[stat.rfind(')').unwrap()..].split_whitespace().nth(4);
+    assert_eq!(session, Some(pid.to_string().as_str()));
+    let environment = fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    assert!(
+        environment.is_empty() || environment.starts_with("PROXYD_LOG="),
+        "{environment}"
+    );
+    let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(!arguments.contains("verifier"));
+    machine.down(&provider).await;
+}
+
+async fn a_machine_outlives_the_engine_and_is_adopted() {
+    let world = World::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let provider = world.provider();
+    let machine = runtime
+        .spawn(async move { Machine::made(&provider, "a").await })
+        .await
+        .unwrap();
+    runtime.shutdown_background();
+    let pid = world.only_process();
+
+    let next = world.provider();
+    let claim = next
+        .claim(&machine.key, &machine.wanted, 2, &[])
+        .await
+        .unwrap();
+    assert_eq!((claim.standing, claim.attempt), (Standing::Seen, 1));
+    assert_eq!(claim.slot, machine.claim.slot);
+    assert!(matches!(
+        machine.state(&next).await,
+        MachineState::Running(_)
+    ));
+    assert_eq!(machine.create(&next).await.unwrap(), Progress::Done);
+    assert_eq!(world.only_process(), pid);
+    machine.down(&next).await;
+    assert!(!is_alive(pid));
+}
+
+async fn two_engines_that_create_at_once_start_one_process() {
+    let world = World::new();
+    let (one, two) = (world.provider(), world.provider());
+    for name in ["a", "b", "c"] {
+        let machine = Machine::claimed(&one, name).await;
+        tokio::join!(machine.up(&one), machine.up(&two));
+        assert_eq!(world.processes_at(&machine.claim.slot).len(), 1);
+        assert_eq!(identity(machine.socket()).key, machine.key.name());
+        machine.down(&two).await;
+    }
+}
+
+async fn a_create_dropped_at_any_moment_is_continued() {
+    let world = World::new();
+    let provider = world.provider();
+    for polls in 1..8 {
+        let machine = Machine::claimed(&provider, &format!("a{polls}")).await;
+        let permit = permit();
+        let mut left = polls;
+        let mut call = provider.create(&machine.key, &machine.claim, &machine.wanted, &permit);
+        let ended = std::future::poll_fn(|context| {
+            left -= 1;
+            match call.as_mut().poll(context) {
+                std::task::Poll::Pending if left > 0 => std::task::Poll::Pending,
+                answer => std::task::Poll::Ready(answer.is_ready()),
+            }
+        })
+        .await;
+        drop(call);
+        machine.up(&world.provider()).await;
+        assert_eq!(world.processes_at(&machine.claim.slot).len(), 1);
+        machine.down(&provider).await;
+        if ended {
+            return;
+        }
+    }
+}
+
+async fn a_killed_process_is_powered_off_and_started_again() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    let first = world.only_process();
+    kill(first);
+    for provider in [&provider, &world.provider()] {
+        let state = machine.state(provider).await;
+        assert_eq!(state, MachineState::Stopped(StopReason::PoweredOff));
+    }
+    machine.up(&provider).await;
+    assert_ne!(world.only_process(), first);
+    assert_eq!(identity(machine.socket()).key, machine.key.name());
+    machine.down(&provider).await;
+}
+
+/// A process that is nobody's machine; ended when dropped.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        let mut command = Command::new("sleep");
+        Self(command.arg("300").stdin(Stdio::null()).spawn().unwrap())
+    }
+    fn is_alive(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+async fn someone_elses_process_at_the_recorded_pid_is_never_touched() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    kill(world.only_process());
+    let mut sleeper = Sleeper::new();
+    let pid = sleeper.0.id();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let start_time = stat[stat.rfind(')').unwrap()..]
+        .split_whitespace()
+        .nth(20)
+        .unwrap();
+    let hint = world.directory(&machine.claim.slot).join("process.json");
+    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&hint).unwrap()).unwrap();
+    started["process"]["pid"] = pid.into();
+    started["process"]["startTime"] = start_time.parse::<u64>().unwrap().into();
+    fs::write(&hint, started.to_string()).unwrap();
+
+    for provider in [&provider, &world.provider()] {
+        let state = machine.state(provider).await;
+        assert_eq!(state, MachineState::Stopped(StopReason::PoweredOff));
+    }
+    machine.down(&world.provider()).await;
+    assert!(sleeper.is_alive());
+}
+
+async fn a_process_that_only_bears_our_mark_at_another_slot_is_a_copy_and_is_never_touched() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    let address = machine.socket().ip();
+    // The arguments of a machine, run by a person from a directory of another name.
+    let (_, mut arguments) = world.processes().remove(0);
+    let elsewhere = world
+        .root
+        .path()
+        .join("copies")
+        .join(format!("{address}_24000_{address}"));
+    fs::create_dir_all(&elsewhere).unwrap();
+    let config = fs::read_to_string(&arguments[3]).unwrap();
+    let own_port = format!(":{}\"", machine.socket().port());
+    let copied = elsewhere.join("config.json");
+    fs::write(&copied, config.replace(&own_port, ":24000\"")).unwrap();
+    copied.to_str().unwrap().clone_into(&mut arguments[3]);
+    let copy = world.start(&arguments[1..7], None, false);
+    wait_until("the copy listens", || {
+        TcpStream::connect((address, 24_000)).is_ok()
+    });
+
+    let listing = provider.list(&[]).await.unwrap();
+    assert_eq!((listing.machines.len(), listing.copies.len()), (1, 1));
+    assert_eq!(listing.copies[0].mark.slot, machine.claim.slot);
+    machine.down(&provider).await;
+    assert!(is_alive(copy));
+    assert_eq!(machine.state(&provider).await, MachineState::Absent);
+}
+
+async fn with_the_state_directory_deleted_machines_are_found_by_their_arguments() {
+    let world = World::new();
+    let machine = Machine::made(&world.provider(), "a").await;
+    let pid = world.only_process();
+    fs::remove_dir_all(world.state()).unwrap();
+
+    let provider = world.provider();
+    assert!(matches!(
+        machine.state(&provider).await,
+        MachineState::Running(_)
+    ));
+    let claim = provider
+        .claim(&machine.key, &machine.wanted, 2, &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        (claim.slot, claim.standing),
+        (machine.claim.slot.clone(), Standing::Seen)
+    );
+    let marks = egress_local::marks_on_this_host().unwrap();
+    assert!(marks.iter().any(|mark| mark.uid == *machine.key.uid()));
+    let listed = provider.list(&[]).await.unwrap().machines;
+    assert_eq!(listed.len(), 1);
+    assert_eq!(
+        machine.create(&world.provider()).await.unwrap(),
+        Progress::Done
+    );
+    assert_eq!(world.only_process(), pid);
+    machine.down(&world.provider()).await;
+    assert!(!is_alive(pid));
+    assert_eq!(machine.state(&provider).await, MachineState::Absent);
+}
+
+async fn a_squatted_port_is_a_conflict_and_the_next_claim_goes_elsewhere() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::claimed(&provider, "a").await;
+    let squatter = TcpListener::bind(machine.socket()).unwrap();
+    let error = machine.create(&provider).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Conflict);
+    let holder = format!("process {}", std::process::id());
+    assert!(error.said().contains(&holder), "{error}");
+    assert_eq!(machine.state(&provider).await, MachineState::Foreign);
+    assert!(world.processes().is_empty());
+    assert_eq!(machine.delete(&provider).await.unwrap(), Progress::Done);
+
+    let taken = [machine.claim.slot.clone()];
+    let claim = provider
+        .claim(&machine.key, &machine.wanted, 2, &taken)
+        .await
+        .unwrap();
+    assert_ne!(claim.slot, machine.claim.slot);
+    let next = Machine { claim, ..machine };
+    next.up(&provider).await;
+    assert_eq!(identity(next.socket()).attempt, 2);
+    next.down(&provider).await;
+    drop(squatter);
+}
+
+async fn a_port_squatted_while_the_machine_is_off_frees_its_directory() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    kill(world.only_process());
+    let squatter = TcpListener::bind(machine.socket()).unwrap();
+    let error = machine.create(&provider).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Conflict);
+    assert!(!world.directory(&machine.claim.slot).exists());
+    assert_eq!(machine.state(&provider).await, MachineState::Foreign);
+    let claim = provider
+        .claim(&machine.key, &machine.wanted, 2, &[])
+        .await
+        .unwrap();
+    assert_eq!((claim.standing, claim.attempt), (Standing::Unsent, 2));
+    drop(squatter);
+}
+
+async fn a_port_that_the_manifest_asks_for_is_used_or_its_holder_is_named() {
+    let world = World::new();
+    let provider = world.provider();
+    let mut wanted = wanted("a");
+    wanted.settings.port = Some(24_500);
+    let key = crate::world::key("a");
+    let claim = provider.claim(&key, &wanted, 1, &[]).await.unwrap();
+    let machine = Machine { key, wanted, claim };
+    assert_eq!(machine.socket().port(), 24_500);
+    machine.up(&provider).await;
+
+    let mut other = crate::world::wanted("b");
+    other.settings.port = Some(24_500);
+    let error = provider
+        .claim(&crate::world::key("b"), &other, 1, &[])
+        .await
+        .unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Capacity);
+    assert!(
+        error.said().contains("belongs to another machine of ours"),
+        "{error}"
+    );
+    machine.down(&provider).await;
+
+    let squatter = TcpListener::bind(machine.socket()).unwrap();
+    let error = provider
+        .claim(&crate::world::key("b"), &other, 1, &[])
+        .await
+        .unwrap_err();
+    let holder = format!("is held by process {}", std::process::id());
+    assert!(error.said().contains(&holder), "{error}");
+    drop(squatter);
+}
+
+async fn a_full_range_is_no_capacity() {
+    let world = World::with_ports(2);
+    let provider = world.provider();
+    let (one, two) = (
+        Machine::made(&provider, "a").await,
+        Machine::made(&provider, "b").await,
+    );
+    assert_ne!(one.claim.slot, two.claim.slot);
+    let error = provider
+        .claim(&crate::world::key("c"), &wanted("c"), 1, &[])
+        .await
+        .unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Capacity);
+    assert!(error.said().contains("20000-20001"), "{error}");
+    assert_eq!(
+        provider.check().await.unwrap().reason(),
+        CheckReason::RangeInvalid
+    );
+    one.down(&provider).await;
+    let third = Machine::made(&provider, "c").await;
+    assert_eq!(third.claim.slot, one.claim.slot);
+    two.down(&provider).await;
+    third.down(&provider).await;
+}
+
+async fn a_claim_of_another_host_is_left_alone() {
+    let world = World::new();
+    let provider = world.provider();
+    let mut machine = Machine::made(&provider, "a").await;
+    let own = std::mem::replace(&mut machine.claim.cluster, ClusterId::new("another host"));
+    let create = machine.create(&provider).await.map(drop);
+    let delete = machine.delete(&provider).await.map(drop);
+    let get = provider.get(&machine.key, &machine.claim).await.map(drop);
+    for answer in [create, delete, get] {
+        assert_eq!(answer.unwrap_err().class(), ErrorClass::NeedsOperator);
+    }
+    machine.claim.cluster = own;
+    assert!(matches!(
+        machine.state(&provider).await,
+        MachineState::Running(_)
+    ));
+
+    // A copy of the state directory, as it would lie on the other host: its marks are void.
+    machine.down(&provider).await;
+    let machine = Machine::claimed(&provider, "b").await;
+    machine.up(&provider).await;
+    kill(world.only_process());
+    let mark = world.directory(&machine.claim.slot).join("mark");
+    let text = fs::read_to_string(&mark).unwrap();
+    fs::write(
+        &mark,
+        text.replace(machine.claim.cluster.as_str(), "another host"),
+    )
+    .unwrap();
+    let state = machine.state(&provider).await;
+    assert!(matches!(state, MachineState::NotOwned { .. }), "{state:?}");
+    let error = machine.delete(&provider).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::NotOwned);
+    assert!(provider.list(&[]).await.unwrap().machines.is_empty());
+}
+
+async fn two_providers_of_one_installation_leave_each_other_alone() {
+    let world = World::new();
+    let one = world.provider();
+    let two = world.provider_as("second", World::identity(), world.state());
+    let machine = Machine::made(&one, "a").await;
+    let theirs = Machine::made(&two, "b").await;
+    assert_ne!(machine.claim.slot, theirs.claim.slot);
+    for (lister, ours) in [(&one, &machine), (&two, &theirs)] {
+        let listed = lister.list(&[]).await.unwrap().machines;
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].mark.uid, *ours.key.uid());
+    }
+    let error = machine.delete(&two).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::NotOwned);
+    assert_eq!(world.processes().len(), 2);
+    machine.down(&one).await;
+    theirs.down(&two).await;
+}
+
+async fn an_open_proxy_is_never_made() {
+    let world = World::new();
+    let provider = world.provider();
+    let mut machine = Machine::claimed(&provider, "a").await;
+    machine.wanted.settings.auth = Auth::None {};
+    machine.wanted.settings.clients.clear();
+    let error = machine.create(&provider).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Permanent);
+    assert!(!world.state().exists());
+}
+
+async fn without_its_program_nothing_is_made_and_the_check_says_so() {
+    let world = World::new();
+    let provider = world.provider();
+    assert_eq!(provider.check().await.unwrap().reason(), CheckReason::Ready);
+    let machine = Machine::claimed(&provider, "a").await;
+    fs::remove_file(world.program()).unwrap();
+    let error = machine.create(&provider).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::NeedsOperator);
+    assert!(!world.state().exists());
+    assert_eq!(
+        provider.check().await.unwrap().reason(),
+        CheckReason::TemplateInvalid
+    );
+
+    // A program that ends at once: what it did is told, and the next try goes on from there.
+    std::os::unix::fs::symlink("/bin/false", world.program()).unwrap();
+    let error = machine.create(&provider).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transient);
+    assert!(error.said().contains("exit status: 1"), "{error}");
+    assert_eq!(
+        machine.state(&provider).await,
+        MachineState::Stopped(StopReason::HalfMade)
+    );
+    fs::remove_file(world.program()).unwrap();
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), world.program()).unwrap();
+    machine.up(&provider).await;
+    machine.down(&provider).await;
+}
+
+async fn what_a_crash_left_behind_is_listed_and_goes_with_the_machine() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    let root = world.state().join("machines/local");
+    for prefix in [".new-", ".gone-"] {
+        let left = root.join(format!("{prefix}{}.1.0", machine.key.name()));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("mark"), "").unwrap();
+    }
+    let leftovers = provider.list(&[]).await.unwrap().leftovers;
+    assert_eq!(leftovers.len(), 2);
+    assert!(
+        leftovers
+            .iter()
+            .all(|left| left.machine == machine.key.name())
+    );
+    machine.down(&provider).await;
+    assert!(!root.exists());
+}
+
+async fn a_draining_machine_is_asked_to_end_once_even_by_a_new_engine() {
+    let mut world = World::new();
+    world.config.drain_seconds = 60;
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    // A tunnel that stays open, to a target that says nothing.
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = target.local_addr().unwrap();
+    let pair = data_encoding::BASE64.encode(format!("{GENERATED_USER}:{PASSWORD}").as_bytes());
+    let mut tunnel = TcpStream::connect(machine.socket()).unwrap();
+    tunnel.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        tunnel,
+        "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
+    )
+    .unwrap();
+    let (mut far, from) = target.accept().unwrap();
+    assert_eq!(
+        from.ip(),
+        machine.socket().ip(),
+        "traffic comes from the egress address"
+    );
+    let mut head = [0; 12];
+    tunnel.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+
+    let draining = |progress: &Progress| matches!(progress, Progress::InProgress { step, .. } if step == "draining");
+    // A second SIGTERM would end the drain at once.
+    for provider in [&provider, &world.provider()] {
+        assert!(draining(&machine.delete(provider).await.unwrap()));
+        let state = machine.state(provider).await;
+        assert_eq!(
+            state,
+            MachineState::InProgress {
+                step: "draining".to_owned()
+            }
+        );
+        assert!(draining(&machine.create(provider).await.unwrap()));
+    }
+    far.write_all(b"still here").unwrap();
+    let mut answer = Vec::new();
+    drop(far);
+    tunnel.read_to_end(&mut answer).unwrap();
+    assert!(answer.ends_with(b"still here"));
+    drop(tunnel);
+    machine.down(&world.provider()).await;
+    assert!(world.processes().is_empty());
+}
+
+async fn nothing_is_left_after_the_last_machine() {
+    let world = World::new();
+    let provider = world.provider();
+    fs::create_dir(world.state()).unwrap();
+    let mut machines = Vec::new();
+    for name in ["a", "b", "c"] {
+        machines.push(Machine::made(&provider, name).await);
+    }
+    for machine in &machines {
+        machine.down(&provider).await;
+    }
+    assert!(world.processes().is_empty());
+    assert_eq!(fs::read_dir(world.state()).unwrap().count(), 0);
+}

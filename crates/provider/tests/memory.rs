@@ -1,0 +1,121 @@
+//! The reference provider keeps the whole contract, whatever the hypervisor's times, bare and
+//! under each layer.
+
+mod bench;
+
+use egress_provider::{
+    Provider,
+    conformance::{CaseResult, Options, Outcome, Subject, Tier, cases, render, run},
+    memory::Physics,
+};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+/// The kinds of hypervisor that differ in what a provider must cope with.
+fn hypervisors() -> Vec<(&'static str, Physics)> {
+    vec![
+        ("brisk", Physics::default()),
+        ("instant", Physics::instant()),
+        (
+            "slow",
+            Physics {
+                clone: Duration::from_mins(5),
+                upload: Duration::from_mins(2),
+                start: Duration::from_secs(30),
+                stop: Duration::from_mins(1),
+                destroy: Duration::from_secs(40),
+                boot_time: Duration::from_mins(2),
+                ..Physics::default()
+            },
+        ),
+        ("lagging", Physics { read_lag: Duration::from_secs(8), ..Physics::default() }),
+        (
+            "late",
+            Physics {
+                birth_lag: Duration::from_secs(50),
+                settle: Duration::from_mins(2),
+                ..Physics::default()
+            },
+        ),
+    ]
+}
+
+/// Every case passes; none is left out but those that the capabilities do not call for, and
+/// those about tasks where tasks take no time.
+fn assert_all_passed(what: &str, results: &[CaseResult]) {
+    let count = |wanted: fn(&Outcome) -> bool| results.iter().filter(|r| wanted(&r.outcome)).count();
+    let passed = count(|o| *o == Outcome::Passed);
+    let failed = count(|o| matches!(o, Outcome::Failed(_)));
+    println!("{what}: {passed} of {} passed, {failed} failed", results.len());
+    assert_eq!(failed, 0, "{what}\n{}", render(results));
+    for result in results {
+        if let Outcome::NotRun(why) = &result.outcome {
+            assert!(
+                why.contains("capabilities") || why.contains("a task that could fail"),
+                "{what}: {} {} was not run: {why}",
+                result.rule,
+                result.title
+            );
+        }
+    }
+}
+
+async fn passes_under(
+    layer: &str,
+    wrap: impl Fn(Arc<dyn Provider>) -> Arc<dyn Provider> + Clone + Send + Sync + 'static,
+) {
+    for (name, physics) in hypervisors() {
+        let subject = Subject::on(bench::bench(physics)).wrapped(wrap.clone());
+        let results = run(&subject, &Options::new(Tier::Extended, "memory")).await;
+        assert_all_passed(&format!("{layer} on a {name} hypervisor"), &results);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_keeps_the_contract() {
+    passes_under("memory", |provider| provider).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_basic_tier_needs_a_provider_only() {
+    let bench = bench::bench(Physics::default());
+    let provider = bench.restart().await.expect("a bench can restart its provider");
+    let subject = Subject::alone(provider, bench.identity());
+    let results = run(&subject, &Options::new(Tier::Basic, "alone")).await;
+    assert!(results.iter().all(|r| r.tier == Tier::Basic));
+    assert!(results.len() >= 20, "only {} cases", results.len());
+    assert_all_passed("memory alone", &results);
+    let results = run(&subject, &Options::new(Tier::Extended, "alone")).await;
+    let not_run = |r: &&CaseResult| matches!(r.outcome, Outcome::NotRun(_));
+    assert!(results.iter().filter(|r| r.tier == Tier::Extended).all(|r| not_run(&r)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_chooses_by_rule_or_by_title() {
+    let subject = Subject::on(bench::bench(Physics::default()));
+    let mut options = Options::new(Tier::Basic, "filter");
+    options.filter = Some("C2".to_owned());
+    let results = run(&subject, &options).await;
+    assert!(!results.is_empty() && results.iter().all(|r| r.rule == "C2"));
+    options.filter = Some("claim answers first".to_owned());
+    assert_eq!(run(&subject, &options).await.len(), 1);
+}
+
+#[test]
+fn every_rule_of_the_contract_has_a_case_and_every_case_a_rule() {
+    let contract = include_str!("../../../docs/provider-contract.md");
+    let rules: BTreeSet<_> = contract
+        .lines()
+        .filter_map(|line| line.strip_prefix("- **")?.split_once("**").map(|(id, _)| id))
+        .filter(|id| id.len() == 2 && id.as_bytes()[1].is_ascii_digit())
+        .collect();
+    let with_case: BTreeSet<_> = cases().iter().map(|c| c.rule).collect();
+    assert_eq!(rules, with_case);
+    assert_eq!(rules.len(), 31, "{rules:?}");
+}
+
+#[test]
+fn no_two_cases_have_the_same_title() {
+    let cases = cases();
+    let titles: BTreeSet<_> = cases.iter().map(|c| c.title).collect();
+    assert_eq!(titles.len(), cases.len());
+}

@@ -1,0 +1,140 @@
+//! What cuts a process down, or plays it a trick, at its n-th effect. An effect is a
+//! mutating request to the hypervisor or a write of a record.
+
+use async_trait::async_trait;
+use egress_engine::store::memory as store;
+use egress_provider::memory as hypervisor;
+use egress_core::ErrorClass;
+use egress_engine::store::StoreErrorKind;
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// What happens at the n-th effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trick {
+    /// The process dies before the effect.
+    DieBefore,
+    /// The process dies after the effect, before it hears of it.
+    DieAfter,
+    /// The answer is lost; the effect comes so long after, or never. A record write is
+    /// reported as an unknown outcome, landed if there is a time.
+    LoseAnswer(Option<Duration>),
+    /// The other side refuses with this class; nothing changes. A record write is refused
+    /// as unavailable.
+    Refuse(ErrorClass),
+    /// The process is frozen for so long, and then goes on as if nothing were.
+    Freeze(Duration),
+}
+
+type Meddle = Box<dyn FnOnce() + Send>;
+
+/// Counts effects and plays its trick at one of them.
+pub struct Fuse {
+    at: u32,
+    trick: Option<Trick>,
+    meddle: Mutex<Option<Meddle>>,
+    count: AtomicU32,
+    dead: Notify,
+    frozen: Notify,
+}
+
+impl Fuse {
+    /// One that only counts.
+    pub fn counting() -> Arc<Self> {
+        Self::new(u32::MAX, None, None)
+    }
+    /// One that plays `trick` at the `at`th effect, from 1.
+    pub fn at(at: u32, trick: Trick) -> Arc<Self> {
+        Self::new(at, Some(trick), None)
+    }
+    /// One that lets someone meddle right before the `at`th effect.
+    pub fn meddling(at: u32, meddle: impl FnOnce() + Send + 'static) -> Arc<Self> {
+        Self::new(at, None, Some(Box::new(meddle)))
+    }
+    fn new(at: u32, trick: Option<Trick>, meddle: Option<Meddle>) -> Arc<Self> {
+        Arc::new(Self {
+            at,
+            trick,
+            meddle: Mutex::new(meddle),
+            count: AtomicU32::new(0),
+            dead: Notify::new(),
+            frozen: Notify::new(),
+        })
+    }
+    /// Effects so far.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+    /// Whether the trick was played, or the moment to meddle came.
+    pub fn burnt(&self) -> bool {
+        self.count() >= self.at
+    }
+    /// Resolves when the process has died.
+    pub async fn death(&self) {
+        self.dead.notified().await;
+    }
+    /// Resolves when the process has frozen.
+    pub async fn freeze(&self) {
+        self.frozen.notified().await;
+    }
+    fn burn(&self) -> Option<Trick> {
+        if self.count.fetch_add(1, Ordering::SeqCst) + 1 != self.at {
+            return None;
+        }
+        let meddle = self.meddle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(meddle) = meddle {
+            meddle();
+        }
+        match self.trick {
+            Some(Trick::DieBefore | Trick::DieAfter) => self.dead.notify_one(),
+            Some(Trick::Freeze(_)) => self.frozen.notify_one(),
+            _ => {}
+        }
+        self.trick
+    }
+}
+
+#[async_trait]
+impl hypervisor::Gate for Fuse {
+    async fn decide(&self, _: &hypervisor::Request) -> hypervisor::Verdict {
+        use hypervisor::Verdict;
+        match self.burn() {
+            None => Verdict::Pass,
+            Some(Trick::DieBefore) => Verdict::HangBefore,
+            Some(Trick::DieAfter) => Verdict::HangAfter,
+            Some(Trick::LoseAnswer(lands)) => Verdict::LoseAnswer { lands },
+            Some(Trick::Refuse(class)) => {
+                Verdict::Refuse { class, said: "refused by the test".into() }
+            }
+            Some(Trick::Freeze(time)) => {
+                tokio::time::sleep(time).await;
+                Verdict::Pass
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl store::Gate for Fuse {
+    async fn judge(&self, _: &store::Write) -> store::Verdict {
+        use store::Verdict;
+        match self.burn() {
+            None => Verdict::Pass,
+            Some(Trick::DieBefore) => Verdict::HangBefore,
+            Some(Trick::DieAfter) => Verdict::HangAfter,
+            Some(Trick::LoseAnswer(None)) => Verdict::FailBefore(StoreErrorKind::OutcomeUnknown),
+            Some(Trick::LoseAnswer(Some(_))) => Verdict::FailAfter(StoreErrorKind::OutcomeUnknown),
+            Some(Trick::Refuse(_)) => Verdict::FailBefore(StoreErrorKind::Unavailable),
+            Some(Trick::Freeze(time)) => {
+                tokio::time::sleep(time).await;
+                Verdict::Pass
+            }
+        }
+    }
+}
