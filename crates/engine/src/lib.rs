@@ -15,6 +15,7 @@ pub mod probe;
 mod providers;
 pub mod run;
 pub mod store;
+pub mod sweep;
 
 pub use credentials::{Credential, Credentials, Found};
 pub use pass::{Outcome, PassError, pass};

@@ -20,7 +20,7 @@ use std::{
 mod tests;
 
 /// What is younger than this is never collected: its record may be on its way.
-pub const MIN_AGE: Duration = Duration::from_secs(15 * 60);
+pub const MIN_AGE: Duration = Duration::from_mins(15);
 /// Fewer suspects than this at once are never too many.
 pub const SHARE_FLOOR: usize = 3;
 /// From one in so many of a provider's machines on, suspects are too many at once: then our

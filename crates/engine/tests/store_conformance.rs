@@ -257,9 +257,13 @@ impl BrokenStore {
         Ok(())
     }
 
-    fn check(&self, id: &ProxyId, expected: Option<&Version>) -> Result<(), StoreError> {
-        let state = self.state.lock().unwrap();
-        self.readable(id, &state)?;
+    fn check(
+        &self,
+        state: &State,
+        id: &ProxyId,
+        expected: Option<&Version>,
+    ) -> Result<(), StoreError> {
+        self.readable(id, state)?;
         let present = state.records.get(id).map(|stored| &stored.version);
         let forgiven = match self.flaw {
             Flaw::IgnoresVersions => present.is_some() && expected.is_some(),
@@ -273,8 +277,18 @@ impl BrokenStore {
         Err(error(StoreErrorKind::Conflict))
     }
 
-    fn put(&self, id: &ProxyId, mut record: Record) -> Version {
+    fn write(
+        &self,
+        id: &ProxyId,
+        record: &Record,
+        expected: Option<&Version>,
+    ) -> Result<Version, StoreError> {
         let mut state = self.state.lock().unwrap();
+        self.check(&state, id, expected)?;
+        Ok(self.put(&mut state, id, record.clone()))
+    }
+
+    fn put(&self, state: &mut State, id: &ProxyId, mut record: Record) -> Version {
         state.count += 1;
         if self.flaw == Flaw::ForgetsProofs {
             record.proven = None;
@@ -317,39 +331,34 @@ impl Store for BrokenStore {
         let key = self.key(id);
         match self.flaw {
             Flaw::ChecksBeforeItWaits => {
-                self.check(&key, expected)?;
-                tokio::task::yield_now().await;
+                self.check(&self.state.lock().unwrap(), &key, expected)?;
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                Ok(self.put(&key, record.clone()))
+                Ok(self.put(&mut self.state.lock().unwrap(), &key, record.clone()))
             }
             Flaw::WritesAfterTheDrop => {
                 let (store, record, expected) = (self.clone(), record.clone(), expected.cloned());
                 let write = tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(1)).await;
-                    store.check(&key, expected.as_ref())?;
-                    Ok(store.put(&key, record))
+                    store.write(&key, &record, expected.as_ref())
                 });
                 write.await.unwrap()
             }
-            _ => {
-                self.check(&key, expected)?;
-                Ok(self.put(&key, record.clone()))
-            }
+            _ => self.write(&key, record, expected),
         }
     }
 
     async fn remove(&self, id: &ProxyId, expected: &Version) -> Result<(), StoreError> {
         let key = self.key(id);
-        let present = self.state.lock().unwrap().records.contains_key(&key);
+        let mut state = self.state.lock().unwrap();
         let forgiven = match self.flaw {
-            Flaw::RemovesAnyVersion => present,
-            Flaw::RemovesTwice => !present,
+            Flaw::RemovesAnyVersion => state.records.contains_key(&key),
+            Flaw::RemovesTwice => !state.records.contains_key(&key),
             _ => false,
         };
         if !forgiven {
-            self.check(&key, Some(expected))?;
+            self.check(&state, &key, Some(expected))?;
         }
-        self.state.lock().unwrap().records.remove(&key);
+        state.records.remove(&key);
         Ok(())
     }
 

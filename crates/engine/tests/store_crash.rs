@@ -52,12 +52,11 @@ async fn write_on(store: FileStore, writer: usize, mut state: u32) {
         if is_absent(state) {
             store.remove(&id, &stored.unwrap().version).await.unwrap();
         } else {
-            let uid = match &stored {
-                Some(stored) => stored.record.machine_uid.clone(),
-                None => {
-                    let last = store.incarnation(&id).await.unwrap();
-                    MachineUid::standalone(&lab(), &id, last + 1)
-                }
+            let uid = if let Some(stored) = &stored {
+                stored.record.machine_uid.clone()
+            } else {
+                let last = store.incarnation(&id).await.unwrap();
+                MachineUid::standalone(&lab(), &id, last + 1)
             };
             let record = Record {
                 last_attempt: state,

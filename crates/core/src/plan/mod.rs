@@ -16,15 +16,7 @@ mod reason;
 mod teardown;
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod rows;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod walks;
-#[cfg(test)]
-mod world;
 
 pub use reason::{Phase, Waiting};
 

@@ -1,7 +1,12 @@
 //! `docs/states.md` holds what is expected of each state, `rows` how each comes about. Neither
 //! may have a row that the other lacks.
 
-use super::rows::{failed, rows, stopped};
+mod properties;
+mod rows;
+mod walks;
+mod world;
+
+use self::rows::{failed, rows, stopped};
 use crate::{
     audit::audit,
     backoff::with_jitter,

@@ -72,7 +72,7 @@ struct Shared {
 }
 
 enum Entry {
-    Readable(Stored),
+    Readable(Box<Stored>),
     Corrupt,
 }
 
@@ -162,7 +162,7 @@ impl Store for MemoryStore {
                 record: record.clone(),
                 version: version.clone(),
             };
-            records.insert(id.clone(), Entry::Readable(stored));
+            records.insert(id.clone(), Entry::Readable(Box::new(stored)));
             Ok(version)
         })
         .await
@@ -195,7 +195,7 @@ fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn read(id: &ProxyId, entry: &Entry) -> Result<Stored, StoreError> {
     match entry {
-        Entry::Readable(stored) => Ok(stored.clone()),
+        Entry::Readable(stored) => Ok(Stored::clone(stored)),
         Entry::Corrupt => Err(StoreError {
             kind: StoreErrorKind::Corrupt,
             text: format!("the record of {id} cannot be read"),

@@ -6,8 +6,8 @@ use egress_core::{
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-const PERIOD: Duration = Duration::from_secs(600);
-const HOUR: Duration = Duration::from_secs(3600);
+const PERIOD: Duration = Duration::from_mins(10);
+const HOUR: Duration = Duration::from_hours(1);
 
 fn now() -> Now {
     Now {
@@ -173,7 +173,7 @@ impl Scene {
         let mut earlier = Sightings::default();
         if let Some(watched) = self.watched {
             let then = Now {
-                since_start: now().since_start - watched,
+                since_start: now().since_start.saturating_sub(watched),
                 ..now()
             };
             let report = sweep(
@@ -223,20 +223,20 @@ const ROWS: &[(Guard, Close)] = &[
     (Guard::DryRun, |s| s.guards.mode = Mode::DryRun),
     (Guard::Frozen, |s| s.guards.freeze = Freeze::Frozen),
     (Guard::NamespaceOutOfScope, |s| {
-        s.guards.scope = only(&["other"])
+        s.guards.scope = only(&["other"]);
     }),
     (Guard::NamespaceNotReadLive, |s| {
-        s.guards.read_live = only(&["other"])
+        s.guards.read_live = only(&["other"]);
     }),
     (Guard::StoreNotSynced, |s| s.guards.synced = Synced::No),
     (Guard::StoreUnhealthy, |s| {
-        s.guards.store = Health::Unhealthy
+        s.guards.store = Health::Unhealthy;
     }),
     (Guard::StoreUnhealthy, |s| {
-        s.known.insert_unreadable(proxy(5))
+        s.known.insert_unreadable(proxy(5));
     }),
     (Guard::ProviderUnhealthy, |s| {
-        s.guards.provider = Health::Unhealthy
+        s.guards.provider = Health::Unhealthy;
     }),
     (Guard::NoProxyExists, |s| {
         s.known = Known::default();
@@ -265,7 +265,7 @@ const ROWS: &[(Guard, Close)] = &[
     (Guard::SeenOnce, |s| s.watched = None),
     (Guard::SeenOnce, |s| s.watched = Some(Duration::ZERO)),
     (Guard::SeenOnce, |s| {
-        s.watched = Some(PERIOD.checked_sub(Duration::from_secs(1)).unwrap())
+        s.watched = Some(PERIOD.checked_sub(Duration::from_secs(1)).unwrap());
     }),
     (Guard::OverCapPerSweep, |s| s.guards.cap = 0),
 ];
@@ -276,7 +276,7 @@ const MACHINE_ROWS: &[(Guard, Close)] = &[
         s.orphan_mut().mark.installation = "other".parse().unwrap();
     }),
     (Guard::OtherWriter, |s| {
-        s.orphan_mut().mark.writer = Some(WriterId::new("w2"))
+        s.orphan_mut().mark.writer = Some(WriterId::new("w2"));
     }),
     (Guard::OtherWriter, |s| s.orphan_mut().mark.writer = None),
     (Guard::OverShare, |s| {
@@ -366,7 +366,7 @@ fn a_sweep_collects_up_to_its_cap_and_who_is_held_back_does_not_count() {
 fn a_suspect_that_was_away_or_innocent_in_between_begins_its_wait_anew() {
     let scene = Scene::orphan();
     let at = |minutes: u64| Now {
-        since_start: Duration::from_secs(60 * minutes),
+        since_start: Duration::from_mins(minutes),
         ..now()
     };
     let mut sightings = Sightings::default();

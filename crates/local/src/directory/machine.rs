@@ -135,12 +135,6 @@ impl MachineDirectory {
         }
     }
 
-    /// The file of the mark, to see to it that it outlives a power cut.
-    pub(crate) fn mark_file(&self) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(File::from(openat(self.fd()?, MARK, flags, Mode::empty())?))
-    }
-
     /// Whether somebody holds the lock. Creates nothing.
     pub(crate) fn is_locked(&self) -> io::Result<bool> {
         let Some(fd) = &self.fd else { return Ok(false) };

@@ -6,7 +6,7 @@ use crate::{
     place::{PortSight, address_on_host, candidates, look_at_port},
     process::ProcessId,
 };
-use egress_core::MachineKey;
+use egress_core::{MachineKey, Mark};
 use egress_provider::{CheckFinding, CheckReason, Report, Severity};
 use rustix::{
     fs::{Access, StatVfsMountFlags, access, statvfs},
@@ -20,6 +20,7 @@ impl Local {
         self.check_addresses(&mut findings);
         self.check_ports(&mut findings);
         self.check_state(&mut findings);
+        self.check_directories(&mut findings);
         if let Err(error) = access(&self.program, Access::EXEC_OK) {
             findings.push(fault(
                 CheckReason::TemplateInvalid,
@@ -126,6 +127,40 @@ impl Local {
                 ),
                 "make room on that file system",
             ));
+        }
+    }
+}
+
+impl Local {
+    /// What stands in a slot and bears no mark that could be read, as a power cut soon after
+    /// a create leaves it: it is nobody's, so a person has to remove it.
+    fn check_directories(&self, findings: &mut Vec<CheckFinding>) {
+        let root = self.directories.root();
+        let directories = match self.directories.all() {
+            Ok(directories) => directories,
+            Err(error) => {
+                findings.push(fault(
+                    CheckReason::StorageUnavailable,
+                    format!("{} cannot be read: {error}", root.display()),
+                    "give the directory to the user this runs as",
+                ));
+                return;
+            }
+        };
+        let unmarked = directories.iter().filter(|directory| {
+            let text = directory.label().ok().and_then(|label| label.text);
+            text.is_none_or(|text| Mark::find(&text).is_none())
+        });
+        for directory in unmarked {
+            findings.push(CheckFinding {
+                reason: CheckReason::StorageUnavailable,
+                severity: Severity::Warning,
+                found: format!(
+                    "{} bears no mark",
+                    root.join(directory.slot.as_str()).display()
+                ),
+                remedy: "remove it if nobody needs it: its slot is not used".to_owned(),
+            });
         }
     }
 }

@@ -49,9 +49,6 @@ impl Local {
         directory
             .renew(&line, &call.config)
             .map_err(|error| call.refused("cannot write its configuration", error))?;
-        let mark_file = directory
-            .mark_file()
-            .map_err(|e| call.refused("cannot read its mark", e))?;
         let log = directory
             .log()
             .map_err(|e| call.refused("cannot open its log", e))?;
@@ -60,9 +57,8 @@ impl Local {
             .spawn(call.slot(), &line, lock, log)
             .map_err(|error| call.refused("cannot start its process", error))?;
         let id = child.id().and_then(|pid| i32::try_from(pid).ok());
-        // The start does not wait for the disk: after a power cut no process is left, and a
-        // directory without a readable mark is no machine.
-        drop(tokio::task::spawn_blocking(move || mark_file.sync_all()));
+        // Nothing is synced to the disk: after a power cut no process is left, and a directory
+        // that lost its mark is no machine; `check` names it.
 
         match ready(&mut child)
             .await

@@ -50,6 +50,7 @@ cases![
     two_providers_of_one_installation_leave_each_other_alone,
     an_open_proxy_is_never_made,
     without_its_program_nothing_is_made_and_the_check_says_so,
+    a_directory_that_lost_its_mark_is_nobodys_and_the_check_names_it,
     what_a_crash_left_behind_is_listed_and_goes_with_the_machine,
     a_draining_machine_is_asked_to_end_once_even_by_a_new_engine,
     nothing_is_left_after_the_last_machine,
@@ -522,6 +523,35 @@ async fn without_its_program_nothing_is_made_and_the_check_says_so() {
     std::os::unix::fs::symlink(std::env::current_exe().unwrap(), world.program()).unwrap();
     machine.up(&provider).await;
     machine.down(&provider).await;
+}
+
+async fn a_directory_that_lost_its_mark_is_nobodys_and_the_check_names_it() {
+    let world = World::new();
+    let provider = world.provider();
+    let machine = Machine::made(&provider, "a").await;
+    kill(world.only_process());
+    // As a power cut leaves files that were never written back.
+    for file in ["mark", "config.json", "process.json"] {
+        fs::write(world.directory(&machine.claim.slot).join(file), "").unwrap();
+    }
+    assert_eq!(machine.state(&provider).await, MachineState::Foreign);
+    assert_eq!(machine.delete(&provider).await.unwrap(), Progress::Done);
+    assert!(world.directory(&machine.claim.slot).exists());
+    let report = provider.check().await.unwrap();
+    assert_eq!(report.reason(), CheckReason::Ready);
+    let slot = machine.claim.slot.as_str();
+    assert!(
+        report
+            .findings
+            .iter()
+            .any(|finding| finding.found.contains(slot)),
+        "{report:?}"
+    );
+    let claim = provider
+        .claim(&machine.key, &machine.wanted, 2, &[])
+        .await
+        .unwrap();
+    assert_ne!(claim.slot, machine.claim.slot);
 }
 
 async fn what_a_crash_left_behind_is_listed_and_goes_with_the_machine() {

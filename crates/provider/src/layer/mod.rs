@@ -1,1 +1,5 @@
-//! Wrappers that are providers themselves, and pass the same suite.
+//! Wrappers that are providers themselves, and pass the same suite: [`observed`] in
+//! production, [`faulty`] in tests.
+
+pub mod faulty;
+pub mod observed;

@@ -101,6 +101,9 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // The text would name a process that no longer runs. A full disk cannot refuse this.
         let _ = self.file.set_len(0);
+        // Closing is not enough while a child of ours is between fork and exec: it holds a
+        // copy of the descriptor.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

@@ -34,7 +34,7 @@ use disk::{Disk, Readers};
 use egress_core::{Identity, Installation, ProxyId, Record, WriterId};
 use identity::StoredIdentity;
 use lock::Lock;
-use record::{Cached, Records};
+use record::Records;
 use serde::Deserialize;
 use std::{
     collections::hash_map::RandomState,
@@ -324,9 +324,9 @@ impl Drop for Busy {
 #[async_trait::async_trait]
 impl Store for FileStore {
     async fn load(&self, id: &ProxyId) -> Result<Option<Stored>, StoreError> {
-        match held(&self.directory.cache).get(id) {
-            Cached::Known(stored) => return Ok(stored),
-            Cached::LookAgain => {}
+        let known = held(&self.directory.cache).get(id);
+        if let Ok(stored) = known {
+            return Ok(stored);
         }
         let owner = id.clone();
         self.on_disk(id, move |directory| record::look_again(directory, &owner))

@@ -26,18 +26,15 @@ pub(super) struct Records {
 
 enum Entry {
     /// As it is on disk.
-    Known(Stored),
+    Known(Box<Stored>),
     /// It could not be read: look each time.
     Unreadable,
     /// Its last write may or may not survive a crash: write again what is there, then look.
     Unsettled,
 }
 
-/// An answer from memory.
-pub(super) enum Cached {
-    Known(Option<Stored>),
-    LookAgain,
-}
+/// Memory does not tell: the disk must be asked.
+pub(super) struct LookAgain;
 
 impl Records {
     pub(super) fn is_empty(&self) -> bool {
@@ -46,12 +43,12 @@ impl Records {
     pub(super) fn ids(&self) -> Vec<ProxyId> {
         self.known.keys().cloned().collect()
     }
-    pub(super) fn get(&self, id: &ProxyId) -> Cached {
+    pub(super) fn get(&self, id: &ProxyId) -> Result<Option<Stored>, LookAgain> {
         match self.known.get(id) {
-            _ if self.busy.contains(id) => Cached::LookAgain,
-            None => Cached::Known(None),
-            Some(Entry::Known(stored)) => Cached::Known(Some(stored.clone())),
-            Some(Entry::Unreadable | Entry::Unsettled) => Cached::LookAgain,
+            _ if self.busy.contains(id) => Err(LookAgain),
+            None => Ok(None),
+            Some(Entry::Known(stored)) => Ok(Some(Stored::clone(stored))),
+            Some(Entry::Unreadable | Entry::Unsettled) => Err(LookAgain),
         }
     }
 }
@@ -97,7 +94,7 @@ pub(super) fn read_all(root: &Path, ignored: &mut Vec<PathBuf>) -> Result<Record
                 continue;
             };
             let entry = match read(root, &id) {
-                Ok(Some(stored)) => Entry::Known(stored),
+                Ok(Some(stored)) => Entry::Known(Box::new(stored)),
                 Ok(None) => continue,
                 Err(_) => Entry::Unreadable,
             };
@@ -116,7 +113,7 @@ pub(super) fn look_again(
         let cache = held(&directory.cache);
         match cache.known.get(id) {
             None => return Ok(None),
-            Some(Entry::Known(stored)) => return Ok(Some(stored.clone())),
+            Some(Entry::Known(stored)) => return Ok(Some(Stored::clone(stored))),
             Some(Entry::Unreadable) => false,
             Some(Entry::Unsettled) => true,
         }
@@ -235,7 +232,7 @@ fn check_version(
         found => found?,
     };
     let edited = match held(&directory.cache).known.get(id) {
-        Some(Entry::Known(known)) => found.as_ref() != Some(known),
+        Some(Entry::Known(known)) => found.as_ref() != Some(&**known),
         Some(Entry::Unreadable | Entry::Unsettled) => false,
         None => found.is_some(),
     };
@@ -259,7 +256,9 @@ fn check_version(
 fn remember(directory: &Directory, id: &ProxyId, found: Option<Stored>) {
     let mut cache = held(&directory.cache);
     match found {
-        Some(stored) => cache.known.insert(id.clone(), Entry::Known(stored)),
+        Some(stored) => cache
+            .known
+            .insert(id.clone(), Entry::Known(Box::new(stored))),
         None => cache.known.remove(id),
     };
 }

@@ -1,7 +1,9 @@
 //! How each row of `docs/states.md` comes about: its name, what is wanted, what is seen.
 
+mod endings;
+
+use self::endings::{rows_of_a_lost_machine, rows_while_deleting, rows_while_retiring};
 use crate::{
-    backoff::CRASH_WINDOW,
     finding::Finding,
     history::History,
     machine::{
@@ -13,7 +15,7 @@ use crate::{
         Recorded, Serving, ServingFault,
     },
     support::{
-        BOOT, NOW, SETTLE, answering, claim, configured, desired, endpoint, gone, hash, holding,
+        BOOT, NOW, answering, claim, configured, desired, endpoint, gone, hash, holding,
         in_progress, installation, key, name, not_owned, observed, proven, record, reporting, run,
         secs, seeing, spec, trouble, uid, unknown,
     },
@@ -506,219 +508,6 @@ fn rows_of_a_running_machine() -> Vec<Row> {
             "started, task runs",
             run(),
             seeing(proven(Standing::Started), in_progress()),
-        ),
-    ]
-}
-
-/// Rows of a machine that stopped, vanished or is to be another one.
-fn rows_of_a_lost_machine() -> Vec<Row> {
-    let was = || proven(Standing::Started);
-    let stops = |reason| seeing(was(), stopped(reason));
-    vec![
-        ("paused by an admin", run(), stops(StopReason::Paused)),
-        (
-            "hibernated by an admin",
-            run(),
-            stops(StopReason::Hibernated),
-        ),
-        ("stuck on its storage", run(), stops(StopReason::IoError)),
-        ("powered off", run(), stops(StopReason::PoweredOff)),
-        ("crashed", run(), stops(StopReason::Crashed)),
-        (
-            "crashed, started again a moment ago",
-            run(),
-            Observed {
-                history: restarted(&[secs(4)]),
-                ..stops(StopReason::Crashed)
-            },
-        ),
-        (
-            "crashed for the third time within an hour",
-            run(),
-            Observed {
-                history: restarted(&[CRASH_WINDOW / 2, CRASH_WINDOW / 3]),
-                ..stops(StopReason::Crashed)
-            },
-        ),
-        ("without a guest agent", run(), stops(StopReason::NoAgent)),
-        (
-            "can never report an address",
-            run(),
-            stops(StopReason::NeverReported),
-        ),
-        (
-            "removed outside",
-            run(),
-            seeing(was(), MachineState::Absent),
-        ),
-        (
-            "removed outside, many machines missing",
-            run(),
-            Observed {
-                presence: MANY_MISSING,
-                ..seeing(was(), MachineState::Absent)
-            },
-        ),
-        (
-            "removed outside, create may land",
-            run(),
-            Observed {
-                history: since_first_sight(SETTLE.saturating_sub(secs(5))),
-                ..seeing(was(), MachineState::Absent)
-            },
-        ),
-        (
-            "removed outside, slot taken, create may land",
-            run(),
-            Observed {
-                history: since_first_sight(SETTLE.saturating_sub(secs(5))),
-                ..seeing(was(), MachineState::Foreign)
-            },
-        ),
-        (
-            "finished before, half made now",
-            run(),
-            stops(StopReason::HalfMade),
-        ),
-        (
-            "removed outside, slot taken",
-            run(),
-            seeing(was(), MachineState::Foreign),
-        ),
-        ("spec changed, runs", run(), outdated(was(), reporting())),
-        (
-            "spec changed, half made",
-            run(),
-            outdated(
-                holding(claim(Standing::Accepted)),
-                stopped(StopReason::HalfMade),
-            ),
-        ),
-        (
-            "spec changed, in progress",
-            run(),
-            outdated(holding(claim(Standing::Accepted)), in_progress()),
-        ),
-        (
-            "spec changed, paused by an admin",
-            run(),
-            outdated(was(), stopped(StopReason::Paused)),
-        ),
-        (
-            "moved to another provider",
-            moved(),
-            seeing(was(), reporting()),
-        ),
-    ]
-}
-
-/// Rows of a machine that makes place for another one.
-fn rows_while_retiring() -> Vec<Row> {
-    let old = || retiring(Standing::Started, Retirement::SpecChanged);
-    vec![
-        ("retiring, there", run(), seeing(old(), reporting())),
-        ("retiring, in progress", run(), seeing(old(), in_progress())),
-        ("retiring, undecided", run(), seeing(old(), unknown())),
-        ("retiring, not owned", run(), seeing(old(), not_owned())),
-        (
-            "retiring, delete failed",
-            run(),
-            Observed {
-                history: failed(ErrorClass::NeedsOperator),
-                ..seeing(old(), reporting())
-            },
-        ),
-        ("retiring, gone", run(), seeing(old(), MachineState::Absent)),
-        (
-            "retiring, gone, create may land",
-            run(),
-            Observed {
-                history: since_first_sight(SETTLE.saturating_sub(secs(30))),
-                ..seeing(
-                    retiring(Standing::Sent, Retirement::SpecChanged),
-                    MachineState::Absent,
-                )
-            },
-        ),
-        (
-            "retiring for a taken slot",
-            run(),
-            seeing(
-                retiring(Standing::Sent, Retirement::SlotTaken),
-                MachineState::Foreign,
-            ),
-        ),
-    ]
-}
-
-/// Rows of a Proxy that should be gone.
-fn rows_while_deleting() -> Vec<Row> {
-    let old = || proven(Standing::Started);
-    let sent = || holding(claim(Standing::Sent));
-    vec![
-        ("deleted, nothing promised", gone(), recorded(record())),
-        (
-            "deleted, never sent",
-            gone(),
-            recorded(holding(claim(Standing::Unsent))),
-        ),
-        (
-            "deleted, provider not configured",
-            gone(),
-            Observed {
-                provider: ProviderSight::Unconfigured,
-                ..recorded(old())
-            },
-        ),
-        (
-            "deleted, look failed",
-            gone(),
-            blind(
-                ErrorClass::Transient,
-                Observed {
-                    machine: Look::Failed(trouble(ErrorClass::Transient)),
-                    ..recorded(old())
-                },
-            ),
-        ),
-        ("deleted, not looked at", gone(), recorded(old())),
-        ("deleted, there", gone(), seeing(old(), reporting())),
-        (
-            "deleted, in progress",
-            gone(),
-            seeing(sent(), in_progress()),
-        ),
-        ("deleted, undecided", gone(), seeing(old(), unknown())),
-        ("deleted, not owned", gone(), seeing(old(), not_owned())),
-        (
-            "deleted, delete failed",
-            gone(),
-            Observed {
-                history: failed(ErrorClass::Busy),
-                ..seeing(old(), reporting())
-            },
-        ),
-        ("deleted, gone", gone(), seeing(old(), MachineState::Absent)),
-        (
-            "deleted, gone, create may land",
-            gone(),
-            Observed {
-                history: since_first_sight(secs(0)),
-                ..seeing(sent(), MachineState::Absent)
-            },
-        ),
-        (
-            "deleted, gone, settle bound passed",
-            gone(),
-            Observed {
-                history: since_first_sight(SETTLE),
-                ..seeing(sent(), MachineState::Absent)
-            },
-        ),
-        (
-            "deleted, slot taken",
-            gone(),
-            seeing(sent(), MachineState::Foreign),
         ),
     ]
 }

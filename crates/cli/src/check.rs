@@ -1,0 +1,85 @@
+//! `check`: whether the configured providers can make machines.
+
+use crate::{config::Config, failure::Failure};
+use egress_core::Identity;
+use egress_provider::{Report, Severity};
+use std::path::PathBuf;
+
+/// Arguments of `check`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// How the result is printed.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: crate::get::Output,
+    /// Where the state would be kept.
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// Checks every provider; fails when one is not ready.
+pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = Config::load(&arguments.config)?;
+    let state_dir = crate::standalone::state_dir(arguments.state_dir.as_deref(), Some(&config))?;
+    let identity = Identity { installation: config.installation(), writer: None };
+    let mut reports = Vec::new();
+    for provider in config.providers(&identity, &state_dir)? {
+        let report = provider
+            .check()
+            .await
+            .map_err(|e| Failure::failed(format!("{}: {}", provider.name(), e.chain())))?;
+        reports.push((provider.name().to_string(), provider.kind(), report));
+    }
+    match arguments.output {
+        crate::get::Output::Json => println!("{}", json(&reports)),
+        crate::get::Output::Table => print(&reports),
+    }
+    let bad = reports.iter().filter(|(_, _, r)| r.reason() != egress_provider::CheckReason::Ready);
+    match bad.count() {
+        0 => Ok(()),
+        n => Err(Failure::failed(format!("{n} of {} providers are not ready", reports.len()))),
+    }
+}
+
+fn print(reports: &[(String, &'static str, Report)]) {
+    for (name, kind, report) in reports {
+        let version = report.version.as_deref().unwrap_or("-");
+        println!("{name} ({kind}, {version}): {}", report.reason());
+        for finding in &report.findings {
+            let severity = match finding.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            };
+            println!("  {severity} {}: {}: {}", finding.reason, finding.found, finding.remedy);
+        }
+    }
+}
+
+fn json(reports: &[(String, &'static str, Report)]) -> serde_json::Value {
+    reports
+        .iter()
+        .map(|(name, kind, report)| {
+            let findings: Vec<_> = report
+                .findings
+                .iter()
+                .map(|f| {
+                    serde_json::json!({
+                        "reason": f.reason.as_str(),
+                        "severity": match f.severity { Severity::Error => "error", Severity::Warning => "warning" },
+                        "found": f.found,
+                        "remedy": f.remedy,
+                    })
+                })
+                .collect();
+            serde_json::json!({
+                "name": name,
+                "kind": kind,
+                "version": report.version,
+                "reason": report.reason().as_str(),
+                "findings": findings,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,38 @@
+//! How a command ends when it does not succeed.
+
+use egress_core::finding::Finding;
+use std::process::ExitCode;
+
+/// What to print on standard error, and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    lines: Vec<String>,
+    code: u8,
+}
+
+impl Failure {
+    /// Something failed: exit code 1.
+    pub fn failed(line: impl Into<String>) -> Self {
+        Self { lines: vec![line.into()], code: 1 }
+    }
+    /// Bad input, or refused to start: exit code 2.
+    pub fn refused(line: impl Into<String>) -> Self {
+        Self { lines: vec![line.into()], code: 2 }
+    }
+    /// Faults in a file: exit code 2.
+    pub fn faults(file: &str, findings: &[Finding]) -> Self {
+        let lines = findings.iter().map(|finding| format!("{file}: {finding}")).collect();
+        Self { lines, code: 2 }
+    }
+    /// The lines, for whoever goes on.
+    pub fn into_lines(self) -> Vec<String> {
+        self.lines
+    }
+    /// Prints the lines.
+    pub fn report(&self) -> ExitCode {
+        for line in &self.lines {
+            eprintln!("{line}");
+        }
+        ExitCode::from(self.code)
+    }
+}

@@ -1,0 +1,144 @@
+//! The `egress-proxies` command: one file a subcommand.
+
+mod admin_client;
+mod check;
+mod config;
+mod conformance;
+mod docs;
+mod echo;
+mod failure;
+mod get;
+mod logs;
+mod prune;
+mod standalone;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+use std::{path::PathBuf, process::ExitCode};
+
+/// Egress IPs on your own hypervisors: declared proxies become exactly one machine each.
+#[derive(Debug, Parser)]
+#[command(name = "egress-proxies", version, after_help = EXIT_CODES)]
+struct Command {
+    /// How log lines are written on standard error.
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    log_format: logs::Format,
+    /// Which log lines are written: error, warn, info, debug or trace, or a filter such as
+    /// `info,egress_engine=debug`.
+    #[arg(long, global = true, default_value = "info")]
+    log_level: String,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  something failed; the reason is on standard error
+  2  bad input, or refused to start; nothing was changed
+
+Examples:
+  egress-proxies standalone
+  egress-proxies standalone --config config.yaml --manifests manifests
+  egress-proxies get proxies -o json";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Keep the declared proxies running on this host. Without arguments: a quick start with
+    /// three proxies and a page to try them on.
+    Standalone(standalone::Arguments),
+    /// Run one forward proxy (what the local provider starts for each Proxy).
+    Proxyd(ProxydArguments),
+    /// Serve a page that says who is asking.
+    Echo(echo::Arguments),
+    /// Look, without changing anything, whether the configured providers can make machines.
+    Check(check::Arguments),
+    /// Run the conformance suite of the provider contract against a configured provider. It
+    /// makes a few machines and removes them.
+    Conformance(conformance::Arguments),
+    /// Show what a running engine knows.
+    Get(get::Arguments),
+    /// Delete the Proxies whose manifests are gone, where the engine waits for your word.
+    Prune(prune::Arguments),
+    /// Print one of the generated pages of the documentation.
+    #[command(hide = true)]
+    Docs(docs::Arguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct ProxydArguments {
+    /// What to serve, as JSON (docs/proxyd.md).
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Run in a session of its own, to outlive whoever started it.
+    #[arg(long)]
+    detach: bool,
+    /// Whose process it is; read by the local provider from the argument list.
+    #[arg(long, value_name = "TEXT")]
+    mark: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let result = match command.verb {
+        // Before any runtime or thread: it makes its own.
+        Verb::Proxyd(arguments) => {
+            if let Err(failure) = logs::start(command.log_format, &command.log_level, logs::Target::Stderr) {
+                return failure.report();
+            }
+            let session = if arguments.detach {
+                egress_proxyd::Session::Own
+            } else {
+                egress_proxyd::Session::Inherited
+            };
+            return egress_proxyd::main_with(&arguments.config, session);
+        }
+        Verb::Docs(arguments) => docs::run(&arguments),
+        verb => run(verb, command.log_format, &command.log_level),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(verb: Verb, format: logs::Format, level: &str) -> Result<(), Failure> {
+    let target = match &verb {
+        Verb::Standalone(arguments) => arguments.log_target(),
+        _ => logs::Target::Stderr,
+    };
+    logs::start(format, level, target)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::failed(format!("starting the runtime: {e}")))?;
+    let result = runtime.block_on(async {
+        match verb {
+            Verb::Standalone(arguments) => standalone::run(arguments).await,
+            Verb::Echo(arguments) => echo::run(&arguments).await,
+            Verb::Check(arguments) => check::run(&arguments).await,
+            Verb::Conformance(arguments) => conformance::run(&arguments).await,
+            Verb::Get(arguments) => get::run(&arguments).await,
+            Verb::Prune(arguments) => prune::run(&arguments).await,
+            Verb::Proxyd(_) | Verb::Docs(_) => Ok(()),
+        }
+    });
+    // Blocking reads of a slow disk must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Resolves at SIGINT or SIGTERM.
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,186 @@
+//! Reads the manifest directory.
+
+use egress_api::{
+    manifest::{Document, Documents, Kind, ObjectId, Secret, documents, duplicates},
+    v1alpha1::Proxy,
+};
+use egress_core::{ProxyId, finding::Finding};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// A Proxy as some file declares it.
+#[derive(Clone, Debug)]
+pub enum Declared {
+    /// Without faults of its own.
+    Sound(Box<Proxy>),
+    /// With these faults.
+    Faulty(Vec<Finding>),
+}
+
+/// What one scan of the directory showed.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    /// Why it says nothing about what is absent; empty for a complete scan.
+    pub gaps: Vec<String>,
+    /// Faults in files, for people.
+    pub faults: Vec<String>,
+    /// The declared Proxies.
+    pub proxies: BTreeMap<ProxyId, Declared>,
+    /// The declared Secrets, by namespace and name.
+    pub secrets: BTreeMap<(String, String), Secret>,
+}
+
+impl Scan {
+    /// Whether what it lacks is really not declared.
+    pub fn is_complete(&self) -> bool {
+        self.gaps.is_empty()
+    }
+}
+
+/// A file as it was when it was read.
+type Stamp = (SystemTime, u64, u64);
+
+/// One manifest directory. Files that did not change are not read again.
+pub struct Manifests {
+    dir: PathBuf,
+    /// Device and inode at the first sight: another one is another directory.
+    place: Option<(u64, u64)>,
+    read: HashMap<PathBuf, (Stamp, Arc<Documents>)>,
+}
+
+impl Manifests {
+    /// A directory that was not read yet.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, place: None, read: HashMap::new() }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Takes the directory as it is now for the right one, after a person said so.
+    pub fn accept_place(&mut self) {
+        self.place = None;
+    }
+
+    /// Reads `*.yaml`, `*.yml` and `*.json` in the directory, not below it; names that begin
+    /// with a dot do not count. Symbolic links are followed, as in a mounted ConfigMap.
+    pub fn scan(&mut self) -> Scan {
+        let mut scan = Scan::default();
+        let shown = self.dir.display().to_string();
+        let files = match self.files() {
+            Ok(files) => files,
+            Err(e) => {
+                scan.gaps.push(format!(
+                    "the manifest directory {shown} cannot be read ({e}): nothing is deleted until it can"
+                ));
+                return scan;
+            }
+        };
+        if let Some(gap) = self.check_place(&shown) {
+            scan.gaps.push(gap);
+        }
+        let mut all: Vec<(String, Arc<Documents>)> = Vec::new();
+        for path in &files {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match self.documents(path) {
+                Ok(documents) => all.push((name, documents)),
+                Err(e) => scan.gaps.push(format!(
+                    "{} cannot be read ({e}): nothing is deleted until it can",
+                    path.display()
+                )),
+            }
+        }
+        self.read.retain(|path, _| files.contains(path));
+        for (name, documents) in &all {
+            scan.faults.extend(documents.faults(name));
+            if !documents.is_complete() {
+                scan.gaps.push(format!(
+                    "{name} holds a document that cannot be read: nothing is deleted until it is mended"
+                ));
+            }
+            for entry in &documents.entries {
+                take(&mut scan, entry.id.as_ref(), &entry.content);
+            }
+        }
+        for duplicate in duplicates(all.iter().map(|(name, docs)| (name.as_str(), docs.as_ref()))) {
+            scan.faults.push(format!("{}: {}: {}", duplicate.file, duplicate.at, duplicate.finding));
+            if let Some(id) = proxy_id(&duplicate.id) {
+                scan.proxies.insert(id, Declared::Faulty(vec![duplicate.finding]));
+            }
+        }
+        scan
+    }
+
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            let hidden = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'));
+            let named = path
+                .extension()
+                .is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
+            if named && !hidden && path.is_file() {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// A file system that was unmounted leaves an empty directory behind, which can be read.
+    fn check_place(&mut self, shown: &str) -> Option<String> {
+        let now = fs::metadata(&self.dir).ok().map(|m| (m.dev(), m.ino()))?;
+        let first = *self.place.get_or_insert(now);
+        (first != now).then(|| {
+            format!(
+                "{shown} is another directory than before (unmounted or replaced?): nothing is \
+                 deleted until it is back, or `egress-proxies prune` says that it is the right one"
+            )
+        })
+    }
+
+    fn documents(&mut self, path: &Path) -> io::Result<Arc<Documents>> {
+        let metadata = fs::metadata(path)?;
+        let stamp = (metadata.modified()?, metadata.len(), metadata.ino());
+        if let Some((read_at, documents)) = self.read.get(path)
+            && *read_at == stamp
+        {
+            return Ok(documents.clone());
+        }
+        let found = Arc::new(documents(&fs::read_to_string(path)?));
+        self.read.insert(path.to_owned(), (stamp, found.clone()));
+        Ok(found)
+    }
+}
+
+fn take(scan: &mut Scan, id: Option<&ObjectId>, content: &Result<Document, Vec<Finding>>) {
+    match content {
+        Ok(Document::Proxy(proxy)) => {
+            if let Some(id) = id.and_then(proxy_id) {
+                scan.proxies.insert(id, Declared::Sound(proxy.clone()));
+            }
+        }
+        Ok(Document::Secret(secret)) => {
+            let name = (secret.metadata.namespace.clone(), secret.metadata.name.clone());
+            scan.secrets.insert(name, secret.clone());
+        }
+        Ok(Document::ConfigMap(_)) => {}
+        Err(findings) => {
+            if let Some(id) = id.and_then(proxy_id) {
+                scan.proxies.insert(id, Declared::Faulty(findings.clone()));
+            }
+        }
+    }
+}
+
+fn proxy_id(id: &ObjectId) -> Option<ProxyId> {
+    (id.kind == Kind::Proxy).then(|| ProxyId::new(&id.namespace, &id.name).ok()).flatten()
+}

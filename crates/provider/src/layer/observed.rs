@@ -1,0 +1,189 @@
+//! Counts and times every call, and puts it in a span (O1).
+
+use crate::{
+    Capabilities, Listing, Operation, Permit, Progress, Provider, RecordedSlot, Report, Result,
+};
+use async_trait::async_trait;
+use egress_core::{
+    Claim, ErrorClass, MachineKey, ProviderName, Slot,
+    machine::{ObservedMachine, WantedMachine},
+};
+use prometheus_client::{
+    encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder},
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::Registry,
+};
+use std::{fmt, future::Future, sync::Arc, time::Instant};
+use tracing::Instrument;
+
+/// Which call, and how it ended: `None` is `ok`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct CallLabels {
+    provider: ProviderName,
+    operation: Operation,
+    class: Option<ErrorClass>,
+}
+
+impl EncodeLabelSet for CallLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("provider", self.provider.as_str()).encode(encoder.encode_label())?;
+        ("operation", self.operation.as_str()).encode(encoder.encode_label())?;
+        ("class", word(self.class)).encode(encoder.encode_label())
+    }
+}
+
+/// Which call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TimeLabels {
+    provider: ProviderName,
+    operation: Operation,
+}
+
+impl EncodeLabelSet for TimeLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("provider", self.provider.as_str()).encode(encoder.encode_label())?;
+        ("operation", self.operation.as_str()).encode(encoder.encode_label())
+    }
+}
+
+const fn word(class: Option<ErrorClass>) -> &'static str {
+    match class {
+        Some(class) => class.as_str(),
+        None => "ok",
+    }
+}
+
+/// The figures of all calls to all providers; a clone is the same figures.
+#[derive(Clone, Debug)]
+pub struct CallMetrics {
+    calls: Family<CallLabels, Counter>,
+    seconds: Family<TimeLabels, Histogram>,
+}
+
+impl Default for CallMetrics {
+    fn default() -> Self {
+        let histogram = || Histogram::new([0.001, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0]);
+        Self { calls: Family::default(), seconds: Family::new_with_constructor(histogram) }
+    }
+}
+
+impl CallMetrics {
+    /// Puts the figures under their names.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "egress_proxies_provider_calls",
+            "Calls to providers, by operation and class",
+            self.calls.clone(),
+        );
+        registry.register(
+            "egress_proxies_provider_call_duration_seconds",
+            "How long calls to providers took, by operation",
+            self.seconds.clone(),
+        );
+    }
+
+    /// How many calls of this operation ended so; `None` is `ok`.
+    pub fn count(
+        &self,
+        provider: &ProviderName,
+        operation: Operation,
+        class: Option<ErrorClass>,
+    ) -> u64 {
+        let labels = CallLabels { provider: provider.clone(), operation, class };
+        self.calls.get_or_create(&labels).get()
+    }
+}
+
+/// A provider whose calls are counted, timed and traced.
+pub struct Observed {
+    inner: Arc<dyn Provider>,
+    metrics: CallMetrics,
+}
+
+impl Observed {
+    /// Wraps a provider.
+    pub fn new(inner: Arc<dyn Provider>, metrics: &CallMetrics) -> Self {
+        Self { inner, metrics: metrics.clone() }
+    }
+
+    /// A call that is dropped before it ends is not counted: it has no outcome.
+    async fn watch<T>(
+        &self,
+        operation: Operation,
+        key: Option<&MachineKey>,
+        slot: Option<&Slot>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let span = tracing::debug_span!(
+            "provider_call",
+            provider = %self.inner.name(),
+            %operation,
+            key = key.map(MachineKey::name),
+            slot = slot.map(Slot::as_str),
+            class = tracing::field::Empty,
+        );
+        let begun = Instant::now();
+        let result = call.instrument(span.clone()).await;
+        let class = result.as_ref().err().map(crate::Error::class);
+        span.record("class", word(class));
+        let provider = self.inner.name().clone();
+        let labels = CallLabels { provider: provider.clone(), operation, class };
+        self.metrics.calls.get_or_create(&labels).inc();
+        self.metrics
+            .seconds
+            .get_or_create(&TimeLabels { provider, operation })
+            .observe(begun.elapsed().as_secs_f64());
+        result
+    }
+}
+
+#[async_trait]
+impl Provider for Observed {
+    fn name(&self) -> &ProviderName {
+        self.inner.name()
+    }
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn check(&self) -> Result<Report> {
+        self.watch(Operation::Check, None, None, self.inner.check()).await
+    }
+    async fn claim(
+        &self,
+        key: &MachineKey,
+        wanted: &WantedMachine,
+        attempt: u32,
+        taken: &[Slot],
+    ) -> Result<Claim> {
+        let call = self.inner.claim(key, wanted, attempt, taken);
+        self.watch(Operation::Claim, Some(key), None, call).await
+    }
+    async fn create(
+        &self,
+        key: &MachineKey,
+        claim: &Claim,
+        wanted: &WantedMachine,
+        permit: &Permit,
+    ) -> Result<Progress> {
+        let call = self.inner.create(key, claim, wanted, permit);
+        self.watch(Operation::Create, Some(key), Some(&claim.slot), call).await
+    }
+    async fn get(&self, key: &MachineKey, claim: &Claim) -> Result<ObservedMachine> {
+        let call = self.inner.get(key, claim);
+        self.watch(Operation::Get, Some(key), Some(&claim.slot), call).await
+    }
+    async fn seal(&self, key: &MachineKey, claim: &Claim, permit: &Permit) -> Result<Progress> {
+        let call = self.inner.seal(key, claim, permit);
+        self.watch(Operation::Seal, Some(key), Some(&claim.slot), call).await
+    }
+    async fn delete(&self, key: &MachineKey, claim: &Claim, permit: &Permit) -> Result<Progress> {
+        let call = self.inner.delete(key, claim, permit);
+        self.watch(Operation::Delete, Some(key), Some(&claim.slot), call).await
+    }
+    async fn list(&self, recorded: &[RecordedSlot]) -> Result<Listing> {
+        self.watch(Operation::List, None, None, self.inner.list(recorded)).await
+    }
+}
