@@ -1,7 +1,7 @@
 //! YAML with limits. Booleans are `true` and `false` alone; `no`, `0755` and `1_000` stay
 //! texts; a key given twice is a fault; anchors and merge keys work, within bounds.
 
-use egress_core::finding::{Finding, shortened};
+use egress_core::finding::Finding;
 use serde_json::Value;
 use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Options, Spanned};
 use std::io::Cursor;
@@ -17,7 +17,7 @@ pub const MAX_DOCUMENTS: usize = 10_000;
 pub struct Position {
     /// Which document, from 1; empty ones do not count.
     pub document: usize,
-    /// Its first line, or the line of the fault that made it unreadable; 0 if unknown.
+    /// Its first line; 0 where the fault itself names a line.
     pub line: u64,
 }
 
@@ -34,8 +34,14 @@ pub struct YamlDocument {
 /// text itself (a missing bracket, too many aliases) there is no next one.
 pub fn read_all(text: &str) -> Vec<YamlDocument> {
     if text.len() > MAX_BYTES {
-        let at = Position { document: 1, line: 0 };
-        return vec![YamlDocument { at, content: Err(too_large(text.len())) }];
+        let at = Position {
+            document: 1,
+            line: 0,
+        };
+        return vec![YamlDocument {
+            at,
+            content: Err(too_large(text.len())),
+        }];
     }
     let mut source = Cursor::new(text.as_bytes());
     let mut documents = Vec::new();
@@ -49,16 +55,22 @@ pub fn read_all(text: &str) -> Vec<YamlDocument> {
                 "split the file",
             );
             let at = Position { document, line: 0 };
-            documents.push(YamlDocument { at, content: Err(finding) });
+            documents.push(YamlDocument {
+                at,
+                content: Err(finding),
+            });
             break;
         }
         documents.push(match read {
             Ok(read) => YamlDocument {
-                at: Position { document, line: read.referenced.line() },
+                at: Position {
+                    document,
+                    line: read.referenced.line(),
+                },
                 content: Ok(read.value),
             },
             Err(error) => YamlDocument {
-                at: Position { document, line: line_of(&error) },
+                at: Position { document, line: 0 },
                 content: Err(finding(&error)),
             },
         });
@@ -75,7 +87,10 @@ pub fn read_one(text: &str) -> Result<Value, Finding> {
     };
     match documents.next() {
         None => Ok(first),
-        Some(YamlDocument { content: Err(finding), .. }) => Err(finding),
+        Some(YamlDocument {
+            content: Err(finding),
+            ..
+        }) => Err(finding),
         Some(second) => Err(Finding::new(
             "",
             format!("line {}", second.at.line),
@@ -111,10 +126,6 @@ fn too_large(bytes: usize) -> Finding {
     )
 }
 
-fn line_of(error: &Error) -> u64 {
-    error.location().map_or(0, |location| location.line())
-}
-
 /// A fault of the text in words. Of the text itself at most a key is repeated.
 fn finding(error: &Error) -> Finding {
     let place = error.location().map_or_else(
@@ -129,7 +140,9 @@ fn finding(error: &Error) -> Finding {
         Error::DuplicateMappingKey { key: Some(key), .. } => {
             (format!("`{key}` is given twice"), "keep one of them")
         }
-        Error::DuplicateMappingKey { .. } => ("a key is given twice".to_owned(), "keep one of them"),
+        Error::DuplicateMappingKey { .. } => {
+            ("a key is given twice".to_owned(), "keep one of them")
+        }
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayCounterOverflow { .. }
@@ -138,24 +151,34 @@ fn finding(error: &Error) -> Finding {
             "grows beyond bounds".to_owned(),
             "nest less deeply, and repeat less through aliases",
         ),
-        Error::UnknownAnchor { .. } => {
-            ("an alias names no anchor of this document".to_owned(), "put it in quotes if it is a text")
-        }
-        Error::RecursiveReferencesRequireWeakTypes { .. } => {
-            ("an anchor contains itself".to_owned(), "write the value out")
-        }
-        Error::NonFiniteFloat { .. } => {
-            ("is not a finite number".to_owned(), "put it in quotes if it is a text")
-        }
+        Error::UnknownAnchor { .. } => (
+            "an alias names no anchor of this document".to_owned(),
+            "put it in quotes if it is a text",
+        ),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => (
+            "an anchor contains itself".to_owned(),
+            "write the value out",
+        ),
+        Error::NonFiniteFloat { .. } => (
+            "is not a finite number".to_owned(),
+            "put it in quotes if it is a text",
+        ),
         Error::Unexpected { expected, .. } if expected.contains("string") => {
             ("a key must be a text".to_owned(), "put it in quotes")
         }
         other => (
-            format!("is not valid YAML ({})", shortened(&DefaultMessageFormatter.format_message(other))),
+            format!("is not valid YAML ({})", message(other)),
             "correct the text near there",
         ),
     };
     Finding::new("", place, problem, remedy)
+}
+
+/// What the parser says, on one line of bearable length.
+fn message(error: &Error) -> String {
+    let text = DefaultMessageFormatter.format_message(error);
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(200).collect()
 }
 
 #[cfg(test)]

@@ -23,10 +23,10 @@ struct Command {
     /// How log lines are written on standard error.
     #[arg(long, global = true, value_enum, default_value = "text")]
     log_format: logs::Format,
-    /// Which log lines are written: error, warn, info, debug or trace, or a filter such as
-    /// `info,egress_engine=debug`.
-    #[arg(long, global = true, default_value = "info")]
-    log_level: String,
+    /// Which log lines are written: error, warn, info (the default; warn in a quick start),
+    /// debug or trace, or a filter such as `info,egress_engine=debug`.
+    #[arg(long, global = true)]
+    log_level: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -80,10 +80,11 @@ struct ProxydArguments {
 
 fn main() -> ExitCode {
     let command = Command::parse();
+    let level = command.log_level.as_deref();
     let result = match command.verb {
         // Before any runtime or thread: it makes its own.
         Verb::Proxyd(arguments) => {
-            if let Err(failure) = logs::start(command.log_format, &command.log_level, logs::Target::Stderr) {
+            if let Err(failure) = logs::start(command.log_format, level.unwrap_or("info"), logs::Target::Stderr) {
                 return failure.report();
             }
             let session = if arguments.detach {
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
             return egress_proxyd::main_with(&arguments.config, session);
         }
         Verb::Docs(arguments) => docs::run(&arguments),
-        verb => run(verb, command.log_format, &command.log_level),
+        verb => run(verb, command.log_format, level),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,7 +103,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(verb: Verb, format: logs::Format, level: &str) -> Result<(), Failure> {
+fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Failure> {
+    let quiet = matches!(&verb, Verb::Standalone(arguments) if arguments.is_quick_start());
+    let level = level.unwrap_or(if quiet { "warn" } else { "info" });
     let target = match &verb {
         Verb::Standalone(arguments) => arguments.log_target(),
         _ => logs::Target::Stderr,

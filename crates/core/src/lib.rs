@@ -21,5 +21,5 @@ mod support;
 
 pub use machine::{
     Claim, ClusterId, ErrorClass, Handle, Host, Identity, Installation, MachineKey, MachineUid,
-    Mark, ProviderName, Proven, ProxyId, Record, SeedVolume, Slot, Spent, Standing, WriterId,
+    Mark, Proven, ProviderName, ProxyId, Record, SeedVolume, Slot, Spent, Standing, WriterId,
 };

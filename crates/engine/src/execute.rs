@@ -134,6 +134,12 @@ async fn act(
     let desired = draft.desired;
     match action {
         Action::HoldFinalizer => {
+            // A first write has no version that could fail: it needs the right to act.
+            if let Err(trouble) = may_act(draft.hands.permits, 1) {
+                let key = MachineKey::new(desired.uid.clone());
+                history.note_failure(trouble.clone(), &key, sight.seen.now);
+                return Ok(Executed::Failed(trouble));
+            }
             draft.record = Some(Record::new(
                 desired.uid.clone(),
                 desired.installation.clone(),
@@ -181,6 +187,17 @@ async fn act(
     Ok(Executed::All)
 }
 
+/// A permit that is good now.
+fn may_act(permits: &dyn PermitSource, attempt: u32) -> Result<Permit, Trouble> {
+    permits
+        .permit(attempt)
+        .filter(Permit::is_good)
+        .ok_or_else(|| Trouble {
+            class: ErrorClass::Transient,
+            text: "this process does not hold the lock or lease that lets it act".into(),
+        })
+}
+
 /// One call to the provider, and what it means for the claim.
 async fn call(
     draft: &mut Draft<'_>,
@@ -197,13 +214,12 @@ async fn call(
         return Executed::All;
     };
     let now = sight.seen.now;
-    let Some(permit) = draft.hands.permits.permit(claim.attempt) else {
-        let trouble = Trouble {
-            class: ErrorClass::Transient,
-            text: "this process does not hold the lock or lease that lets it act".into(),
-        };
-        history.note_failure(trouble.clone(), &key, now);
-        return Executed::Failed(trouble);
+    let permit = match may_act(draft.hands.permits, claim.attempt) {
+        Ok(permit) => permit,
+        Err(trouble) => {
+            history.note_failure(trouble.clone(), &key, now);
+            return Executed::Failed(trouble);
+        }
     };
     let asked = tokio::time::timeout(
         CALL_BACKSTOP,

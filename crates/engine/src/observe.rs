@@ -127,13 +127,9 @@ async fn look(
         None => None,
     };
     match seen.recorded.record().cloned() {
-        Some(Record {
-            claim: Some(claim),
-            machine_uid,
-            ..
-        }) => {
-            let key = MachineKey::new(machine_uid);
-            look_at_machine(lane, desired, &key, &claim, now, history, seen).await;
+        Some(record) if record.claim.is_some() => {
+            let key = MachineKey::new(record.machine_uid.clone());
+            look_at_machine(lane, desired, &key, &record, now, history, seen).await;
             ask(
                 eyes.prober,
                 desired,
@@ -191,20 +187,19 @@ async fn look_at_machine(
     lane: &ProviderLane,
     desired: &Desired,
     key: &MachineKey,
-    claim: &Claim,
+    record: &Record,
     now: Duration,
     history: &mut History,
     seen: &mut Observed,
 ) {
+    let Some(claim) = &record.claim else { return };
     if claim.standing == Standing::Unsent && !matches!(desired.intent, Intent::Run(_)) {
         return; // nothing was ever asked for
     }
     match lane.provider().get(key, claim).await {
         Ok(machine) => {
             history.note_looked();
-            if machine.state == MachineState::Provisioning {
-                history.note_booting(claim.attempt, now);
-            }
+            history.note_machine(record, &machine, now);
             let gone = matches!(machine.state, MachineState::Absent | MachineState::Foreign);
             let stays = matches!(desired.intent, Intent::Run(_)) && claim.retiring.is_none();
             if gone && stays && claim.standing >= Standing::Seen {

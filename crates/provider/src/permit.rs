@@ -29,6 +29,10 @@ impl Permit {
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
+    /// Whether it has not expired yet.
+    pub fn is_good(&self) -> bool {
+        Instant::now() < self.not_after
+    }
     /// Ask right before writing a mutating request. Expired: send nothing (T3), `Transient`.
     pub fn ask(&self, operation: Operation, target: &str) -> Result<()> {
         if Instant::now() < self.not_after {

@@ -122,7 +122,7 @@ impl hypervisor::Gate for Fuse {
 
 #[async_trait]
 impl store::Gate for Fuse {
-    async fn judge(&self, _: &store::Write) -> store::Verdict {
+    async fn judge(&self, write: &store::Write) -> store::Verdict {
         use store::Verdict;
         match self.burn() {
             None => Verdict::Pass,
@@ -133,7 +133,14 @@ impl store::Gate for Fuse {
             Some(Trick::Refuse(_)) => Verdict::FailBefore(StoreErrorKind::Unavailable),
             Some(Trick::Freeze(time)) => {
                 tokio::time::sleep(time).await;
-                Verdict::Pass
+                // A first write has no version to fail on: there the store itself notices
+                // that its lock, or the object, was lost meanwhile.
+                match &write.kind {
+                    store::WriteKind::Save(record) if record.last_attempt <= 1 => {
+                        Verdict::FailBefore(StoreErrorKind::Lost)
+                    }
+                    _ => Verdict::Pass,
+                }
             }
         }
     }

@@ -15,7 +15,11 @@ use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 
 /// What can stand in a manifest file, as messages name it.
-pub const SUPPORTED: [&str; 3] = ["egress-proxies.io/v1alpha1 Proxy", "v1 Secret", "v1 ConfigMap"];
+pub const SUPPORTED: [&str; 3] = [
+    "egress-proxies.io/v1alpha1 Proxy",
+    "v1 Secret",
+    "v1 ConfigMap",
+];
 
 /// A kind that can stand in a manifest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,7 +141,10 @@ fn read_object(at: Position, mut document: Value, entries: &mut Vec<Entry>) {
             let mut entry = read_entry(at, item);
             if let Err(findings) = &mut entry.content {
                 let prefix = format!("items[{index}]");
-                *findings = std::mem::take(findings).into_iter().map(|f| f.under(&prefix)).collect();
+                *findings = std::mem::take(findings)
+                    .into_iter()
+                    .map(|f| f.under(&prefix))
+                    .collect();
             }
             entries.push(entry);
         }
@@ -149,11 +156,20 @@ fn read_object(at: Position, mut document: Value, entries: &mut Vec<Entry>) {
 fn read_entry(at: Position, document: Value) -> Entry {
     let kind = match kind_of(&document) {
         Ok(kind) => kind,
-        Err(findings) => return Entry { at, id: None, content: Err(findings) },
+        Err(findings) => {
+            return Entry {
+                at,
+                id: None,
+                content: Err(findings),
+            };
+        }
     };
     let id = id_of(kind, &document);
     let content = match kind {
-        Kind::Proxy => Proxy::read(document).into_result().map(Box::new).map(Document::Proxy),
+        Kind::Proxy => Proxy::read(document)
+            .into_result()
+            .map(Box::new)
+            .map(Document::Proxy),
         Kind::Secret => Secret::read(document).map(Document::Secret),
         Kind::ConfigMap => ConfigMap::read(document).map(Document::ConfigMap),
     };
@@ -168,7 +184,12 @@ fn kind_of(document: &Value) -> Result<Kind, Vec<Finding>> {
             other => other.to_string(),
         };
         let remedy = format!("write one of {}", SUPPORTED.join(", "));
-        return Err(vec![Finding::new("", shown, "must be a map of fields", remedy)]);
+        return Err(vec![Finding::new(
+            "",
+            shown,
+            "must be a map of fields",
+            remedy,
+        )]);
     };
     let mut findings = Vec::new();
     for field in ["apiVersion", "kind"] {
@@ -179,7 +200,12 @@ fn kind_of(document: &Value) -> Result<Kind, Vec<Finding>> {
             }
             Some(Value::String(_)) => {}
             Some(other) => {
-                findings.push(Finding::new(field, other, "must be a text", "put it in quotes"));
+                findings.push(Finding::new(
+                    field,
+                    other,
+                    "must be a text",
+                    "put it in quotes",
+                ));
             }
         }
     }
@@ -196,13 +222,24 @@ fn kind_of(document: &Value) -> Result<Kind, Vec<Finding>> {
             // The right kind in a wrong version is a fault of the version, else of the kind.
             let known_kind = supported.iter().find(|(_, known)| *known == kind);
             let (field, value, remedy) = match known_kind {
-                Some((version_meant, _)) => {
-                    ("apiVersion", version, format!("write {version_meant} for a {kind}"))
-                }
-                None => ("kind", kind, format!("write one of {}", SUPPORTED.join(", "))),
+                Some((version_meant, _)) => (
+                    "apiVersion",
+                    version,
+                    format!("write {version_meant} for a {kind}"),
+                ),
+                None => (
+                    "kind",
+                    kind,
+                    format!("write one of {}", SUPPORTED.join(", ")),
+                ),
             };
             let problem = format!("{version} {kind} is not supported");
-            Err(vec![Finding::new(field, value, shortened(&problem), remedy)])
+            Err(vec![Finding::new(
+                field,
+                value,
+                shortened(&problem),
+                remedy,
+            )])
         }
     }
 }
@@ -216,7 +253,9 @@ fn id_of(kind: Kind, document: &Value) -> Option<ObjectId> {
     Some(ObjectId {
         kind,
         namespace: namespace.to_owned(),
-        name: text_at(metadata, "name").filter(|name| !name.is_empty())?.to_owned(),
+        name: text_at(metadata, "name")
+            .filter(|name| !name.is_empty())?
+            .to_owned(),
     })
 }
 
@@ -258,7 +297,12 @@ pub fn duplicates<'a>(files: impl IntoIterator<Item = (&'a str, &'a Documents)>)
                 id: (*id).clone(),
                 file: (*file).to_owned(),
                 at: *at,
-                finding: Finding::new("metadata.name", value, problem, "rename or remove one of them"),
+                finding: Finding::new(
+                    "metadata.name",
+                    value,
+                    problem,
+                    "rename or remove one of them",
+                ),
             });
         }
     }

@@ -37,14 +37,22 @@ impl Secret {
         let mut value_of = |key: &str, banned: &str| -> String {
             let Some(value) = self.data.get(key).map(ExposeSecret::expose_secret) else {
                 let remedy = format!("add the key {key}");
-                findings.push(Finding::new(format!("data.{key}"), "", "is required", remedy));
+                findings.push(Finding::new(
+                    format!("data.{key}"),
+                    "",
+                    "is required",
+                    remedy,
+                ));
                 return String::new();
             };
             let bad = |c: char| c.is_control() || banned.contains(c);
             let (problem, remedy) = if value.is_empty() {
                 ("is empty", "write a text")
             } else if value.contains(bad) {
-                ("holds a character that HTTP Basic does not allow", "take out line breaks and colons")
+                (
+                    "holds a character that HTTP Basic does not allow",
+                    "take out line breaks and colons",
+                )
             } else {
                 return value.to_owned();
             };
@@ -53,7 +61,11 @@ impl Secret {
         };
         let username = value_of("username", ":");
         let password = SecretString::from(value_of("password", ""));
-        if findings.is_empty() { Ok(BasicCredentials { username, password }) } else { Err(findings) }
+        if findings.is_empty() {
+            Ok(BasicCredentials { username, password })
+        } else {
+            Err(findings)
+        }
     }
 
     pub(super) fn read(mut document: Value) -> Result<Self, Vec<Finding>> {
@@ -78,7 +90,10 @@ impl Secret {
             }
         }
         data.extend(plain.map(|(key, value)| (key, SecretString::from(value))));
-        Ok(Self { metadata: written.metadata, data })
+        Ok(Self {
+            metadata: written.metadata,
+            data,
+        })
     }
 }
 
@@ -99,7 +114,10 @@ impl ConfigMap {
             findings.extend(keys("data", map.data.keys()));
             findings
         });
-        read.into_result().map(|written| Self { metadata: written.metadata, data: written.data })
+        read.into_result().map(|written| Self {
+            metadata: written.metadata,
+            data: written.data,
+        })
     }
 }
 
@@ -139,12 +157,18 @@ struct WrittenConfigMap {
 /// The text behind a value of `data`.
 fn decoded(encoded: &str) -> Result<SecretString, (&'static str, &'static str)> {
     // Line breaks are what `base64` puts in on its own.
-    let packed: String = encoded.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let packed: String = encoded
+        .chars()
+        .filter(|c| !c.is_ascii_whitespace())
+        .collect();
     let bytes = BASE64.decode(packed.as_bytes()).map_err(|_| {
-        ("is not base64", "encode it, or write it as it is under stringData")
+        (
+            "is not base64",
+            "encode it, or write it as it is under stringData",
+        )
     })?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| ("does not hold a text", "encode a text in UTF-8"))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| ("does not hold a text", "encode a text in UTF-8"))?;
     Ok(SecretString::from(text))
 }
 

@@ -1,8 +1,8 @@
 //! From a manifest without faults to the words of the core.
 
 use super::{
-    ABANDON_ANNOTATION, AuthSpec, DestinationsSpec, MachineSpec, Protocol, ProviderAbilities, Proxy,
-    ServerSpec, UserDataSource, validate::network,
+    ABANDON_ANNOTATION, AuthSpec, DestinationsSpec, MachineSpec, Protocol, ProviderAbilities,
+    Proxy, ServerSpec, UserDataSource, validate::network,
 };
 use egress_core::{
     ProxyId,
@@ -44,7 +44,10 @@ impl AcceptedProxy {
 impl Proxy {
     /// The Proxy in the words of the core, or everything wrong with it at a provider of this
     /// kind; `None` leaves the provider's part out.
-    pub fn accept(&self, provider: Option<&ProviderAbilities>) -> Result<AcceptedProxy, Vec<Finding>> {
+    pub fn accept(
+        &self,
+        provider: Option<&ProviderAbilities>,
+    ) -> Result<AcceptedProxy, Vec<Finding>> {
         let findings = match provider {
             Some(provider) => self.validate_for(provider),
             None => self.validate(),
@@ -82,20 +85,32 @@ impl Proxy {
             },
             user_data: spec.user_data.clone(),
             paused: spec.paused,
-            abandon: self.metadata.annotations.get(ABANDON_ANNOTATION).is_some_and(|v| v == "true"),
+            abandon: self
+                .metadata
+                .annotations
+                .get(ABANDON_ANNOTATION)
+                .is_some_and(|v| v == "true"),
             generation: self.metadata.generation.unwrap_or(0),
         })
     }
 }
 
 fn unconverted() -> Finding {
-    Finding::new("", "this Proxy", "cannot be converted", "report this as a fault of egress-proxies")
+    Finding::new(
+        "",
+        "this Proxy",
+        "cannot be converted",
+        "report this as a fault of egress-proxies",
+    )
 }
 
 /// The networks, sorted, each once.
 fn clients(server: &ServerSpec) -> Option<Vec<IpNet>> {
-    let mut clients: Vec<_> =
-        server.clients.iter().map(|text| network(text).ok()).collect::<Option<_>>()?;
+    let mut clients: Vec<_> = server
+        .clients
+        .iter()
+        .map(|text| network(text).ok())
+        .collect::<Option<_>>()?;
     clients.sort_unstable();
     clients.dedup();
     Some(clients)
@@ -149,3 +164,6 @@ pub fn config_hash(
     let text = serde_json::to_vec(&canonical).ok()?;
     Some(ConfigHash::of(&text))
 }
+
+#[cfg(test)]
+mod tests;

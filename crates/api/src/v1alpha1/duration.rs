@@ -68,7 +68,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     while !rest.is_empty() {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, tail) = rest.split_at(digits);
-        let letters = tail.len() - tail.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let letters = tail.len()
+            - tail
+                .trim_start_matches(|c: char| c.is_ascii_alphabetic())
+                .len();
         let (unit, tail) = tail.split_at(letters);
         let number: u64 = number.parse().map_err(|_| InvalidDuration)?;
         let millis = match unit {
@@ -79,7 +82,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
             _ => return Err(InvalidDuration),
         };
         let part = number.checked_mul(millis).map(Duration::from_millis);
-        total = part.and_then(|part| total.checked_add(part)).ok_or(InvalidDuration)?;
+        total = part
+            .and_then(|part| total.checked_add(part))
+            .ok_or(InvalidDuration)?;
         rest = tail;
     }
     Ok(total)
@@ -98,9 +103,23 @@ mod tests {
             ("1h", 3_600_000),
             ("0s", 0),
         ] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
         }
-        for text in ["", "30", "s", "-1s", "1.5s", "1 s", "1d", "99999999999999999999s", "9999999999999999h"] {
+        for text in [
+            "",
+            "30",
+            "s",
+            "-1s",
+            "1.5s",
+            "1 s",
+            "1d",
+            "99999999999999999999s",
+            "9999999999999999h",
+        ] {
             assert_eq!(parse_duration(text), Err(InvalidDuration), "{text}");
         }
     }

@@ -50,7 +50,9 @@ fn default_namespace() -> String {
 /// Takes out of a document what a server set in it and nobody may write: an exported object
 /// is a manifest, too.
 pub(crate) fn without_server_fields(document: &mut Value) {
-    let Some(object) = document.as_object_mut() else { return };
+    let Some(object) = document.as_object_mut() else {
+        return;
+    };
     object.remove("status");
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in SET_BY_SERVER {

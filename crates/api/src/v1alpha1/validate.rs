@@ -13,8 +13,8 @@ pub(super) const MEMORY_MIB: RangeInclusive<i64> = 128..=1_048_576;
 pub(super) const DISK_GIB: RangeInclusive<i64> = 1..=4_096;
 pub(super) const PORT: RangeInclusive<i64> = 1..=65_535;
 pub(super) const FAILURE_THRESHOLD: RangeInclusive<i64> = 1..=100;
-const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3_600);
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
 
 /// What a kind of provider can do for a Proxy beyond making its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,7 +112,11 @@ impl ProxySpec {
 impl MachineSpec {
     fn validate(&self, findings: &mut Vec<Finding>) {
         findings.extend(bounded("spec.machine.cpus", self.cpus, &CPUS));
-        findings.extend(bounded("spec.machine.memoryMiB", self.memory_mib, &MEMORY_MIB));
+        findings.extend(bounded(
+            "spec.machine.memoryMiB",
+            self.memory_mib,
+            &MEMORY_MIB,
+        ));
         findings.extend(bounded("spec.machine.diskGiB", self.disk_gib, &DISK_GIB));
     }
 }
@@ -136,7 +140,9 @@ impl ServerSpec {
                 "list the networks of its clients, or use generated",
             )),
             AuthSpec::None {} => {
-                let open = IpNet::aggregate(&clients).into_iter().find(|net| net.prefix_len() == 0);
+                let open = IpNet::aggregate(&clients)
+                    .into_iter()
+                    .find(|net| net.prefix_len() == 0);
                 if let Some(all) = open {
                     findings.push(Finding::new(
                         "spec.proxy.clients",
@@ -166,7 +172,9 @@ impl ServerSpec {
         for (index, protocol) in self.protocols.iter().enumerate() {
             let path = format!("spec.proxy.protocols[{index}]");
             match protocol {
-                Protocol::Socks5 => findings.push(later(&path, "socks5", "write [http], or remove it")),
+                Protocol::Socks5 => {
+                    findings.push(later(&path, "socks5", "write [http], or remove it"));
+                }
                 Protocol::Http if self.protocols[..index].contains(protocol) => {
                     findings.push(twice(&path, "http"));
                 }
@@ -200,15 +208,26 @@ impl UserDataSource {
 
 impl ProbeSpec {
     fn validate(&self, findings: &mut Vec<Finding>) {
-        for (path, texts) in
-            [("spec.probe.echoURLs", &self.echo_urls), ("spec.probe.expectEgress", &self.expect_egress)]
-        {
+        for (path, texts) in [
+            ("spec.probe.echoURLs", &self.echo_urls),
+            ("spec.probe.expectEgress", &self.expect_egress),
+        ] {
             if !texts.is_empty() {
                 findings.push(later(path, &format!("[{}]", texts.join(", ")), "remove it"));
             }
         }
-        let interval = lasting("spec.probe.interval", self.interval.as_str(), &INTERVAL, findings);
-        let timeout = lasting("spec.probe.timeout", self.timeout.as_str(), &TIMEOUT, findings);
+        let interval = lasting(
+            "spec.probe.interval",
+            self.interval.as_str(),
+            &INTERVAL,
+            findings,
+        );
+        let timeout = lasting(
+            "spec.probe.timeout",
+            self.timeout.as_str(),
+            &TIMEOUT,
+            findings,
+        );
         if let (Some(interval), Some(timeout)) = (interval, timeout)
             && timeout > interval
         {
@@ -239,7 +258,12 @@ fn twice(path: &str, value: &str) -> Finding {
 fn bounded(path: &str, value: i64, bounds: &RangeInclusive<i64>) -> Option<Finding> {
     let (least, most) = (bounds.start(), bounds.end());
     (!bounds.contains(&value)).then(|| {
-        Finding::new(path, value, "is out of bounds", format!("write a number of {least} to {most}"))
+        Finding::new(
+            path,
+            value,
+            "is out of bounds",
+            format!("write a number of {least} to {most}"),
+        )
     })
 }
 
@@ -260,7 +284,11 @@ fn lasting(
         return None;
     };
     if !bounds.contains(&duration) {
-        let remedy = format!("write a duration of {:?} to {:?}", bounds.start(), bounds.end());
+        let remedy = format!(
+            "write a duration of {:?} to {:?}",
+            bounds.start(),
+            bounds.end()
+        );
         findings.push(Finding::new(path, text, "is out of bounds", remedy));
         return None;
     }
@@ -288,28 +316,44 @@ fn networks(path: &str, texts: &[String], findings: &mut Vec<Finding>) -> Vec<Ip
 /// A network in CIDR notation without host bits, or what is wrong and what to do.
 pub(super) fn network(text: &str) -> Result<IpNet, (&'static str, String)> {
     if let Ok(address) = IpAddr::from_str(text) {
-        return Err(("lacks a prefix length", format!("write {}", IpNet::from(address))));
+        return Err((
+            "lacks a prefix length",
+            format!("write {}", IpNet::from(address)),
+        ));
     }
     let network = IpNet::from_str(text).map_err(|_| {
-        ("is not a network in CIDR notation", "write one such as 10.0.0.0/8".to_owned())
+        (
+            "is not a network in CIDR notation",
+            "write one such as 10.0.0.0/8".to_owned(),
+        )
     })?;
     if network == network.trunc() {
         Ok(network)
     } else {
-        Err(("names a host within a network", format!("write {}", network.trunc())))
+        Err((
+            "names a host within a network",
+            format!("write {}", network.trunc()),
+        ))
     }
 }
 
 fn object_name(path: &str, name: &str) -> Option<Finding> {
     let fault = ProxyId::new("x", name).err()?;
-    Some(Finding::new(path, written(name), "is not a valid name", fault.rule))
+    Some(Finding::new(
+        path,
+        written(name),
+        "is not a valid name",
+        fault.rule,
+    ))
 }
 
 /// Whether a Secret or ConfigMap can have such a key.
 pub(crate) fn is_data_key(key: &str) -> bool {
     (1..=253).contains(&key.len())
         && !matches!(key, "." | "..")
-        && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// A text as a finding repeats it: an empty one in quotes, so that it is seen.

@@ -220,11 +220,6 @@ impl Keeper {
         *self.troubles.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    /// Whether anything is still being deleted.
-    pub fn is_deleting(&self) -> bool {
-        self.kept.values().any(|kept| kept.deleting)
-    }
-
     /// How many Proxies there are.
     pub fn count(&self) -> usize {
         self.kept.len()

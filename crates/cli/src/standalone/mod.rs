@@ -67,6 +67,11 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// Whether nothing is configured: three proxies to try the product with.
+    pub fn is_quick_start(&self) -> bool {
+        self.config.is_none()
+    }
+
     /// Where log lines go: below the live table, where there is one.
     pub fn log_target(&self) -> logs::Target {
         if self.config.is_some() && table::wanted() {

@@ -2,10 +2,14 @@
 
 use super::node::Node;
 use crate::finding::{
-    Finding, HIDDEN, is_secret_name, is_secret_path, listed, nearest, suggestion,
+    Finding, HIDDEN, is_secret_name, is_secret_path, listed, nearest, shortened, suggestion,
 };
 use serde::de::{self, Expected, Unexpected};
+use serde_json::Value;
 use std::fmt;
+
+/// A map, in words.
+const MAP: &str = "a map of fields";
 
 /// One step of the way to a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,8 +132,11 @@ impl Fault {
             }
             Kind::Type { found, expected } => {
                 let wanted = in_words(expected);
-                let remedy = retyped(expected, node.filter(|_| !hidden))
-                    .unwrap_or_else(|| format!("write {wanted}"));
+                let remedy =
+                    retyped(expected, node.filter(|_| !hidden)).unwrap_or_else(|| match wanted {
+                        MAP => "write its fields below it".to_owned(),
+                        _ => format!("write {wanted}"),
+                    });
                 (format!("must be {wanted}, not {found}"), remedy)
             }
             Kind::Bounds { expected } => match whole_number_range(expected) {
@@ -191,28 +198,28 @@ fn path_text(path: &[Segment]) -> String {
     for segment in path {
         match segment {
             Segment::Field(field) => push_field(&mut text, field),
-            Segment::Item(index) => text.push_str(&format!("[{index}]")),
+            Segment::Item(index) => push_bracket(&mut text, &index.to_string()),
         }
     }
     text
 }
 
 fn push_field(text: &mut String, field: &str) {
-    let plain = !field.is_empty()
-        && field
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    if !plain {
-        text.push_str(&format!(
-            "[{}]",
-            serde_json::Value::from(crate::finding::shortened(field))
-        ));
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if field.is_empty() || !field.chars().all(plain) {
+        push_bracket(text, &Value::from(shortened(field)).to_string());
         return;
     }
     if !text.is_empty() {
         text.push('.');
     }
     text.push_str(field);
+}
+
+fn push_bracket(text: &mut String, inner: &str) {
+    text.push('[');
+    text.push_str(inner);
+    text.push(']');
 }
 
 /// What `serde` expects, in words. Only the wording depends on the texts matched here.
@@ -222,9 +229,9 @@ fn in_words(expected: &str) -> &str {
         "f32" | "f64" => "a number",
         "a string" | "a character" => "a text",
         "a sequence" => "a list",
-        "a map" => "a map of fields",
+        "a map" => MAP,
         _ if whole_number_range(expected).is_some() => "a whole number",
-        _ if expected.starts_with("struct ") => "a map of fields",
+        _ if expected.starts_with("struct ") => MAP,
         other => other,
     }
 }
@@ -272,9 +279,8 @@ fn retyped(expected: &str, node: Option<&Node>) -> Option<String> {
             Some(format!("write [{}]", node.written()))
         }
         ("a list", Node::Map(_)) => Some("begin each item with `- `".to_owned()),
-        ("a map of fields", Node::List(_)) => Some("write its fields without `- `".to_owned()),
-        ("a map of fields", Node::Null) => Some("write its fields below it, or {}".to_owned()),
-        ("a map of fields", _) => Some("write its fields below it".to_owned()),
+        (MAP, Node::List(_)) => Some("write its fields without `- `".to_owned()),
+        (MAP, Node::Null) => Some("write its fields below it, or {}".to_owned()),
         _ => None,
     }
 }
@@ -299,7 +305,7 @@ impl de::Error for Fault {
             Unexpected::Char(_) | Unexpected::Str(_) => "a text",
             Unexpected::Unit | Unexpected::Option => "empty",
             Unexpected::Seq => "a list",
-            Unexpected::Map => "a map of fields",
+            Unexpected::Map => MAP,
             _ => "this",
         };
         Self::new(Kind::Type {

@@ -227,7 +227,9 @@ impl<'de> Deserializer<'de> for &'de Node {
                         variant,
                         content: Some(content),
                     }),
-                    (None, _) => Err(Fault::variants(0, variants)),
+                    (None, _) if entries.is_empty() => Err(Fault::variants(0, variants)),
+                    // Its choice was reported and taken out.
+                    (None, _) => Filling { depth: 0 }.deserialize_enum(name, variants, visitor),
                     (Some(_), more) => Err(Fault::variants(1 + more, variants)),
                 }
             }

@@ -190,6 +190,16 @@ fn an_enum_is_told_by_its_choices() {
 }
 
 #[test]
+fn what_is_wrong_within_a_choice_is_not_told_of_the_choice_again() {
+    assert_eq!(
+        told_of("auth", json!({"secretRef": 1})),
+        [
+            "auth.secretRef: (hidden): must be a map of fields, not a number: write its fields below it"
+        ]
+    );
+}
+
+#[test]
 fn a_field_written_without_a_value_counts_as_not_written() {
     let thing: Thing =
         read_document(json!({"name": "n", "provider": "p", "machine": null, "parts": null}))

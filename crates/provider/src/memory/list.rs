@@ -4,7 +4,7 @@ use super::{Memory, machine::Machine, slot_at, volume};
 use crate::{CopiedMark, Leftover, ListedMachine, Listing, Operation, RecordedSlot, Result};
 use egress_core::machine::Sighting;
 use egress_core::{ErrorClass, Host, MachineKey, Mark};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 use tokio::time::Instant;
 
 /// What one listing of the hypervisor shows.

@@ -3,7 +3,6 @@
 use super::{
     Memory,
     create::{not_owned, wait_for},
-    machine::{Lock, Power},
     order::Order,
 };
 use crate::{Operation, Permit, Progress, Result};
