@@ -36,7 +36,11 @@ impl AdminClient {
             .map_err(|e| Failure::failed(e.to_string()))?
             .ok_or_else(|| not_running(&shown))?;
         let token = std::fs::read_to_string(dir.join(TOKEN_FILE)).unwrap_or_default();
-        Ok(Self { address, token: token.trim().to_owned(), dir: shown })
+        Ok(Self {
+            address,
+            token: token.trim().to_owned(),
+            dir: shown,
+        })
     }
 
     /// A GET whose answer is JSON.
@@ -50,7 +54,9 @@ impl AdminClient {
         if status.is_success() {
             Ok(value)
         } else {
-            Err(Failure::failed(format!("the engine answered {status} to {path}")))
+            Err(Failure::failed(format!(
+                "the engine answered {status} to {path}"
+            )))
         }
     }
 
@@ -66,7 +72,10 @@ impl AdminClient {
         match asked {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) if e.is_connect => Err(not_running(&self.dir)),
-            Ok(Err(e)) => Err(Failure::failed(format!("asking the engine at {}: {}", self.address, e.text))),
+            Ok(Err(e)) => Err(Failure::failed(format!(
+                "asking the engine at {}: {}",
+                self.address, e.text
+            ))),
             Err(_) => Err(Failure::failed(format!(
                 "the engine at {} did not answer within {} s",
                 self.address,
@@ -78,10 +87,17 @@ impl AdminClient {
     async fn exchange(&self, method: Method, path: &str) -> Result<(StatusCode, Value), Trouble> {
         let stream = TcpStream::connect(self.address)
             .await
-            .map_err(|e| Trouble { is_connect: true, text: e.to_string() })?;
-        let other = |text: String| Trouble { is_connect: false, text };
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|e| other(e.to_string()))?;
+            .map_err(|e| Trouble {
+                is_connect: true,
+                text: e.to_string(),
+            })?;
+        let other = |text: String| Trouble {
+            is_connect: false,
+            text,
+        };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| other(e.to_string()))?;
         tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
@@ -90,7 +106,10 @@ impl AdminClient {
             .header(AUTHORIZATION, format!("Bearer {}", self.token))
             .body(Empty::<Bytes>::new())
             .map_err(|e| other(e.to_string()))?;
-        let response = sender.send_request(request).await.map_err(|e| other(e.to_string()))?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|e| other(e.to_string()))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER)
             .collect()

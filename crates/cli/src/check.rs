@@ -23,7 +23,10 @@ pub struct Arguments {
 pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = Config::load(&arguments.config)?;
     let state_dir = crate::standalone::state_dir(arguments.state_dir.as_deref(), Some(&config))?;
-    let identity = Identity { installation: config.installation(), writer: None };
+    let identity = Identity {
+        installation: config.installation(),
+        writer: None,
+    };
     let mut reports = Vec::new();
     for provider in config.providers(&identity, &state_dir)? {
         let report = provider
@@ -36,10 +39,15 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         crate::get::Output::Json => println!("{}", json(&reports)),
         crate::get::Output::Table => print(&reports),
     }
-    let bad = reports.iter().filter(|(_, _, r)| r.reason() != egress_provider::CheckReason::Ready);
+    let bad = reports
+        .iter()
+        .filter(|(_, _, r)| r.reason() != egress_provider::CheckReason::Ready);
     match bad.count() {
         0 => Ok(()),
-        n => Err(Failure::failed(format!("{n} of {} providers are not ready", reports.len()))),
+        n => Err(Failure::failed(format!(
+            "{n} of {} providers are not ready",
+            reports.len()
+        ))),
     }
 }
 
@@ -52,7 +60,10 @@ fn print(reports: &[(String, &'static str, Report)]) {
                 Severity::Error => "error",
                 Severity::Warning => "warning",
             };
-            println!("  {severity} {}: {}: {}", finding.reason, finding.found, finding.remedy);
+            println!(
+                "  {severity} {}: {}: {}",
+                finding.reason, finding.found, finding.remedy
+            );
         }
     }
 }

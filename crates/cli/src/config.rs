@@ -60,7 +60,9 @@ pub struct AdminBlock {
 
 impl Default for AdminBlock {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 0)) }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        }
     }
 }
 
@@ -75,7 +77,10 @@ impl Config {
         })?;
         let mut config = Self::read(&text).map_err(|findings| Failure::faults(&name, &findings))?;
         let base = path.parent().unwrap_or(Path::new("."));
-        for dir in [&mut config.manifests, &mut config.state_dir].into_iter().flatten() {
+        for dir in [&mut config.manifests, &mut config.state_dir]
+            .into_iter()
+            .flatten()
+        {
             *dir = base.join(&*dir);
         }
         Ok(config)
@@ -145,7 +150,9 @@ impl Config {
     /// The deployment's name.
     pub fn installation(&self) -> Installation {
         self.installation.clone().unwrap_or_else(|| {
-            DEFAULT_INSTALLATION.parse().expect("a name written in this file is legal")
+            DEFAULT_INSTALLATION
+                .parse()
+                .expect("a name written in this file is legal")
         })
     }
 
@@ -172,7 +179,13 @@ impl Config {
 
     /// What the provider of this name can do, if it is configured.
     pub fn abilities(&self, name: &str) -> Option<ProviderAbilities> {
-        let block = self.providers.iter().find(|block| block.name.as_str() == name)?;
-        block.local.as_ref().map(|_| ProviderAbilities { kind: "local", user_data: false })
+        let block = self
+            .providers
+            .iter()
+            .find(|block| block.name.as_str() == name)?;
+        block.local.as_ref().map(|_| ProviderAbilities {
+            kind: "local",
+            user_data: false,
+        })
     }
 }

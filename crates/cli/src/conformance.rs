@@ -57,11 +57,20 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         TierName::Basic => Tier::Basic,
         TierName::Extended => Tier::Extended,
     };
-    let results = run_suite(&Subject::alone(provider, identity), &Options::new(tier, &run_id[..8])).await;
+    let results = run_suite(
+        &Subject::alone(provider, identity),
+        &Options::new(tier, &run_id[..8]),
+    )
+    .await;
     print!("{}", render(&results));
     let _ = std::fs::remove_dir_all(&dir);
-    if results.iter().any(|r| matches!(r.outcome, Outcome::Failed(_))) {
-        return Err(Failure::failed("the provider breaks the contract; see the cases above"));
+    if results
+        .iter()
+        .any(|r| matches!(r.outcome, Outcome::Failed(_)))
+    {
+        return Err(Failure::failed(
+            "the provider breaks the contract; see the cases above",
+        ));
     }
     Ok(())
 }

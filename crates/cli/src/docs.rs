@@ -5,6 +5,7 @@ use egress_core::{plan::Phase, status::Reason};
 use egress_engine::metrics::EngineMetrics;
 use egress_provider::layer::observed::CallMetrics;
 use prometheus_client::encoding::text::encode;
+use std::fmt::Write;
 
 /// Arguments of `docs`.
 #[derive(Debug, clap::Args)]
@@ -66,9 +67,15 @@ fn metrics() -> Result<String, Failure> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             help = rest.split_once(' ').map_or("", |(_, text)| text);
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|r| r.split_once(' ')) {
-            let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
-            page.push_str(&format!("| `{name}` | {kind} | {help} |\n"));
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|r| r.split_once(' '))
+        {
+            let name = if kind == "counter" {
+                format!("{name}_total")
+            } else {
+                name.to_owned()
+            };
+            let _ = writeln!(page, "| `{name}` | {kind} | {help} |");
         }
     }
     page.push_str(
@@ -88,9 +95,8 @@ fn config() -> Result<String, Failure> {
     let mut page = format!(
         "{GENERATED}# Configuration file\n\nGiven with `--config`, as YAML. It is read again when it \
          changes; a broken one changes nothing and is shown by `/readyz` and `egress-proxies get proxies`. \
-         Unknown fields are faults.\n\n```yaml\n{}```\n\n## Fields and defaults\n\n\
-         | field | default |\n|---|---|\n",
-        EXAMPLE
+         Unknown fields are faults.\n\n```yaml\n{EXAMPLE}```\n\n## Fields and defaults\n\n\
+         | field | default |\n|---|---|\n"
     );
     let (full, defaults) = (json(&full)?, json(&defaults)?);
     rows(&mut page, "", &full, Some(&defaults));
@@ -101,25 +107,39 @@ fn json(config: &Config) -> Result<serde_json::Value, Failure> {
     serde_json::to_value(config).map_err(|e| Failure::failed(format!("configuration: {e}")))
 }
 
-fn rows(page: &mut String, path: &str, full: &serde_json::Value, default: Option<&serde_json::Value>) {
+fn rows(
+    page: &mut String,
+    path: &str,
+    full: &serde_json::Value,
+    default: Option<&serde_json::Value>,
+) {
     use serde_json::Value;
     match full {
         Value::Object(fields) => {
             for (name, value) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
                 rows(page, &path, value, default.and_then(|d| d.get(name)));
             }
         }
         Value::Array(items) if items.first().is_some_and(Value::is_object) => {
-            rows(page, &format!("{path}[]"), &items[0], default.and_then(|d| d.get(0)));
+            rows(
+                page,
+                &format!("{path}[]"),
+                &items[0],
+                default.and_then(|d| d.get(0)),
+            );
         }
         _ => {
             let default = match default {
-                _ if path.ends_with(".name") => "required".to_owned(),
+                _ if path.rsplit('.').next() == Some("name") => "required".to_owned(),
                 None | Some(Value::Null) => "none".to_owned(),
                 Some(value) => format!("`{value}`"),
             };
-            page.push_str(&format!("| `{path}` | {default} |\n"));
+            let _ = writeln!(page, "| `{path}` | {default} |");
         }
     }
 }
@@ -130,10 +150,12 @@ fn events() -> String {
          `Provisioned`, `Serving`, `Ready`. Each has a reason from this closed set, and a sentence. \
          When a condition changes, an event with the same reason is told once.\n\n## Phases\n\n{}\n\n\
          ## Reasons\n\n| reason | meaning |\n|---|---|\n",
-        Phase::SHOWN.map(|p| format!("`{}`", p.as_str())).join(" · ")
+        Phase::SHOWN
+            .map(|p| format!("`{}`", p.as_str()))
+            .join(" · ")
     );
     for reason in Reason::ALL {
-        page.push_str(&format!("| `{reason}` | {} |\n", reason.meaning().trim()));
+        let _ = writeln!(page, "| `{reason}` | {} |", reason.meaning().trim());
     }
     page
 }

@@ -20,7 +20,9 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
             arguments.listen
         ))
     })?;
-    let address = listener.local_addr().map_err(|e| Failure::failed(format!("echo: {e}")))?;
+    let address = listener
+        .local_addr()
+        .map_err(|e| Failure::failed(format!("echo: {e}")))?;
     println!("http://{address}/");
     egress_proxyd::echo::serve(listener, stop_signal()).await;
     Ok(())

@@ -13,15 +13,24 @@ pub struct Failure {
 impl Failure {
     /// Something failed: exit code 1.
     pub fn failed(line: impl Into<String>) -> Self {
-        Self { lines: vec![line.into()], code: 1 }
+        Self {
+            lines: vec![line.into()],
+            code: 1,
+        }
     }
     /// Bad input, or refused to start: exit code 2.
     pub fn refused(line: impl Into<String>) -> Self {
-        Self { lines: vec![line.into()], code: 2 }
+        Self {
+            lines: vec![line.into()],
+            code: 2,
+        }
     }
     /// Faults in a file: exit code 2.
     pub fn faults(file: &str, findings: &[Finding]) -> Self {
-        let lines = findings.iter().map(|finding| format!("{file}: {finding}")).collect();
+        let lines = findings
+            .iter()
+            .map(|finding| format!("{file}: {finding}"))
+            .collect();
         Self { lines, code: 2 }
     }
     /// The lines, for whoever goes on.

@@ -40,9 +40,17 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let client = AdminClient::find(&dir)?;
     let proxies = client.get("/v1/proxies").await?;
     match arguments.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&proxies).unwrap_or_default()),
+        Output::Json => println!(
+            "{}",
+            serde_json::to_string_pretty(&proxies).unwrap_or_default()
+        ),
         Output::Table => {
-            let rows: Vec<Row> = proxies.as_array().into_iter().flatten().map(Row::from).collect();
+            let rows: Vec<Row> = proxies
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(Row::from)
+                .collect();
             print!("{}", table(&rows, usize::MAX));
             for trouble in client.troubles().await? {
                 println!("! {trouble}");
@@ -82,14 +90,26 @@ impl Row {
     }
 }
 
-const HEAD: [&str; 6] = ["NAMESPACE", "NAME", "PHASE", "SERVING", "ENDPOINT", "MESSAGE"];
+const HEAD: [&str; 6] = [
+    "NAMESPACE",
+    "NAME",
+    "PHASE",
+    "SERVING",
+    "ENDPOINT",
+    "MESSAGE",
+];
 
 /// The rows under a head, each at most `width` characters wide.
 pub fn table(rows: &[Row], width: usize) -> String {
     let head = Row(HEAD.map(str::to_owned));
     let all: Vec<&Row> = std::iter::once(&head).chain(rows).collect();
     let widths: Vec<usize> = (0..HEAD.len())
-        .map(|column| all.iter().map(|r| r.0[column].chars().count()).max().unwrap_or(0))
+        .map(|column| {
+            all.iter()
+                .map(|r| r.0[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     let mut text = String::new();
     for row in all {

@@ -32,7 +32,12 @@ const KEPT: usize = 6;
 
 /// The last log lines, oldest first.
 pub fn recent() -> Vec<String> {
-    RECENT.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    RECENT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .cloned()
+        .collect()
 }
 
 #[derive(Clone, Copy)]

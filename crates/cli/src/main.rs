@@ -84,7 +84,11 @@ fn main() -> ExitCode {
     let result = match command.verb {
         // Before any runtime or thread: it makes its own.
         Verb::Proxyd(arguments) => {
-            if let Err(failure) = logs::start(command.log_format, level.unwrap_or("info"), logs::Target::Stderr) {
+            if let Err(failure) = logs::start(
+                command.log_format,
+                level.unwrap_or("info"),
+                logs::Target::Stderr,
+            ) {
                 return failure.report();
             }
             let session = if arguments.detach {
@@ -135,9 +139,10 @@ fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Fail
 /// Resolves at SIGINT or SIGTERM.
 async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         return std::future::pending().await;
     };
     tokio::select! {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A call that has not ended by then is given up as an unknown outcome, whatever the
 /// provider promised about its own deadlines.
-const CALL_BACKSTOP: Duration = Duration::from_secs(660);
+const CALL_BACKSTOP: Duration = Duration::from_mins(11);
 
 /// The parts of the engine that acting needs.
 #[derive(Clone, Copy)]
@@ -246,8 +246,8 @@ async fn call(
     }
     if let Some(claim) = draft.claim() {
         outcome(claim, action, &result);
-        claim.unsettled |= claim.standing == Standing::Accepted
-            && !may_land_for(claim, sight, history).is_zero();
+        claim.unsettled |=
+            claim.standing == Standing::Accepted && !may_land_for(claim, sight, history).is_zero();
     }
     match result {
         Ok(Progress::Done) => {

@@ -1,7 +1,7 @@
 //! The loops around the decisions of `egress-core`: look, decide, act, for one Proxy
-//! ([`pass`]) and for all ([`run`]); and where records are kept ([`store`]).
+//! ([`pass()`]) and for all ([`mod@run`]); and where records are kept ([`store`]).
 //!
-//! Read [`pass`] first: it is the whole life of a Proxy, one step at a time.
+//! Read [`pass()`] first: it is the whole life of a Proxy, one step at a time.
 
 pub mod admin;
 pub mod credentials;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Listings that must agree before machines are made anew.
 const AGREEING: usize = 3;
 /// Over at least so long.
-const SPAN: Duration = Duration::from_secs(60);
+const SPAN: Duration = Duration::from_mins(1);
 /// A listing younger than this answers for every key that asks.
 const FRESH: Duration = Duration::from_secs(10);
 

@@ -55,18 +55,17 @@ impl ProviderLane {
     /// Speaks for a slot before its claim is recorded; false when another Proxy was first.
     pub(crate) fn reserve(&self, slot: &Slot, id: &ProxyId) -> bool {
         let mut slots = self.slots();
-        match slots.get(slot) {
-            Some(holder) => holder.proxy == *id,
-            None => {
-                slots.insert(
-                    slot.clone(),
-                    Holder {
-                        proxy: id.clone(),
-                        expected: None,
-                    },
-                );
-                true
-            }
+        if let Some(holder) = slots.get(slot) {
+            holder.proxy == *id
+        } else {
+            slots.insert(
+                slot.clone(),
+                Holder {
+                    proxy: id.clone(),
+                    expected: None,
+                },
+            );
+            true
         }
     }
 
@@ -137,7 +136,7 @@ impl Providers {
             let name = provider.name().clone();
             let lane = ProviderLane::new(provider);
             if let Some(before) = old.get(&name) {
-                *lane.slots() = before.slots().clone();
+                lane.slots().clone_from(&before.slots());
             }
             lanes.insert(name, Arc::new(lane));
         }

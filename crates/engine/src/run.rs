@@ -475,9 +475,9 @@ impl Engine {
             }
         }
         if again {
-            self.enqueue(id)
+            self.enqueue(id);
         } else {
-            self.set_timer(id, wait)
+            self.set_timer(id, wait);
         }
         None
     }

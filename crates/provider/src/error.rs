@@ -76,11 +76,20 @@ impl Error {
         target: impl Into<String>,
         said: impl Into<String>,
     ) -> Self {
-        Self { class, operation, target: target.into(), said: said.into(), source: None }
+        Self {
+            class,
+            operation,
+            target: target.into(),
+            said: said.into(),
+            source: None,
+        }
     }
     /// Adds the error that caused this one.
     #[must_use]
-    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         self.source = Some(source.into());
         self
     }
@@ -121,6 +130,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|e| e as &(dyn std::error::Error + 'static))
+        self.source
+            .as_deref()
+            .map(|e| e as &(dyn std::error::Error + 'static))
     }
 }

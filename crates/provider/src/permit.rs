@@ -23,7 +23,11 @@ pub struct Permit {
 impl Permit {
     /// A permit for one call of one attempt.
     pub const fn new(attempt: u32, not_after: Instant) -> Self {
-        Self { attempt, not_after, create_spent: AtomicBool::new(false) }
+        Self {
+            attempt,
+            not_after,
+            create_spent: AtomicBool::new(false),
+        }
     }
     /// The attempt it was given for.
     pub const fn attempt(&self) -> u32 {
@@ -76,7 +80,11 @@ impl Proof {
     /// Taken from a mark that [`whose`](egress_core::machine::whose) called ours. `seen` is
     /// when the request that showed it was sent.
     pub fn new(mark: &Mark, seen: Instant) -> Self {
-        Self { slot: mark.slot.clone(), attempt: mark.attempt, seen }
+        Self {
+            slot: mark.slot.clone(),
+            attempt: mark.attempt,
+            seen,
+        }
     }
     /// The attempt that the mark names.
     pub const fn attempt(&self) -> u32 {

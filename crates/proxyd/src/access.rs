@@ -17,9 +17,16 @@ impl Access {
     pub(crate) fn new(clients: &[IpNet], auth: &Auth) -> Self {
         let (verifiers, generation) = match auth {
             Auth::None {} => (None, 0),
-            Auth::Basic { verifiers, generation } => (Some(verifiers.clone()), *generation),
+            Auth::Basic {
+                verifiers,
+                generation,
+            } => (Some(verifiers.clone()), *generation),
         };
-        Self { networks: clients.iter().map(canonical).collect(), verifiers, generation }
+        Self {
+            networks: clients.iter().map(canonical).collect(),
+            verifiers,
+            generation,
+        }
     }
 
     /// The generation of the credentials in force; 0 without auth.
@@ -29,7 +36,11 @@ impl Access {
 
     /// Whether a client may connect; the address is already canonical.
     pub(crate) fn admits(&self, client: IpAddr) -> bool {
-        self.networks.is_empty() || self.networks.iter().any(|network| network.contains(&client))
+        self.networks.is_empty()
+            || self
+                .networks
+                .iter()
+                .any(|network| network.contains(&client))
     }
 
     /// Whether a request's credentials are right, or none are asked for.
@@ -60,7 +71,9 @@ fn offered(headers: &HeaderMap) -> Option<Verifier> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let pair = data_encoding::BASE64.decode(encoded.trim().as_bytes()).ok()?;
+    let pair = data_encoding::BASE64
+        .decode(encoded.trim().as_bytes())
+        .ok()?;
     Some(Verifier::of_pair(&pair))
 }
 

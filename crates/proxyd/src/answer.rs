@@ -1,12 +1,12 @@
 //! What the proxy says in its own name, and the body type of everything it says.
 
 use crate::{link::Relayed, target::TargetError};
-use hyper::body::Bytes;
 use http::{
     HeaderName, HeaderValue, Response, StatusCode,
     header::{CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
 };
 use http_body_util::Full;
+use hyper::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::encoding::EncodeLabelValue;
 use std::{
@@ -60,12 +60,16 @@ impl Refusal {
     /// about the target) and the text for a person.
     const fn parts(self) -> (StatusCode, Option<&'static str>, &'static str) {
         match self {
-            Self::RequestInvalid => {
-                (StatusCode::BAD_REQUEST, Some("http_request_error"), "the request is not valid")
-            }
-            Self::PathUnknown => {
-                (StatusCode::NOT_FOUND, None, "this is a forward proxy; nothing is served here")
-            }
+            Self::RequestInvalid => (
+                StatusCode::BAD_REQUEST,
+                Some("http_request_error"),
+                "the request is not valid",
+            ),
+            Self::PathUnknown => (
+                StatusCode::NOT_FOUND,
+                None,
+                "this is a forward proxy; nothing is served here",
+            ),
             Self::Unauthenticated => (
                 StatusCode::PROXY_AUTHENTICATION_REQUIRED,
                 None,
@@ -76,9 +80,11 @@ impl Refusal {
                 Some("proxy_internal_response"),
                 "too many connections; try again",
             ),
-            Self::DnsFailed => {
-                (StatusCode::BAD_GATEWAY, Some("dns_error"), "the target's name has no address")
-            }
+            Self::DnsFailed => (
+                StatusCode::BAD_GATEWAY,
+                Some("dns_error"),
+                "the target's name has no address",
+            ),
             Self::DnsTimeout => (
                 StatusCode::GATEWAY_TIMEOUT,
                 Some("dns_timeout"),
@@ -178,7 +184,9 @@ pub(crate) fn typed_answer(
 ) -> Response<AnswerBody> {
     let mut answer = Response::new(AnswerBody::Own(Full::new(content.into())));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
 
@@ -199,7 +207,9 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
-            Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never: Infallible| match never {}),
+            Self::Own(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map_err(|never: Infallible| match never {}),
             Self::Relayed(body) => Pin::new(body).poll_frame(cx),
         }
     }

@@ -24,12 +24,17 @@ pub(crate) struct IdleClock {
 
 impl IdleClock {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), last_millis: AtomicU64::new(0), holds: AtomicU32::new(0) }
+        Self {
+            start: Instant::now(),
+            last_millis: AtomicU64::new(0),
+            holds: AtomicU32::new(0),
+        }
     }
 
     /// Notes a movement.
     pub(crate) fn touch(&self) {
-        self.last_millis.store(self.start.elapsed().as_millis() as u64, Relaxed);
+        self.last_millis
+            .store(self.start.elapsed().as_millis() as u64, Relaxed);
     }
 
     /// Comes back once nothing has moved for `limit`.

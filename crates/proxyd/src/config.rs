@@ -10,19 +10,35 @@ use std::{fs, path::Path};
 /// Reads and checks a configuration file (JSON). Every fault is in the error, which is of
 /// kind `Config`, also where the file is missing or unreadable.
 pub fn load_config(path: &Path) -> Result<ProxydConfig, Error> {
-    let refuse = |finding| Error::Config { file: Some(path.to_owned()), findings: vec![finding] };
+    let refuse = |finding| Error::Config {
+        file: Some(path.to_owned()),
+        findings: vec![finding],
+    };
     let text = fs::read(path).map_err(|error| {
-        refuse(Finding::new("(file)", "", error.to_string(), "name a readable JSON file"))
+        refuse(Finding::new(
+            "(file)",
+            "",
+            error.to_string(),
+            "name a readable JSON file",
+        ))
     })?;
     let config: ProxydConfig = serde_json::from_slice(&text).map_err(|error| {
         let place = format!("line {} column {}", error.line(), error.column());
-        refuse(Finding::new("(file)", place, error.to_string(), "see docs/proxyd.md for the fields"))
+        refuse(Finding::new(
+            "(file)",
+            place,
+            error.to_string(),
+            "see docs/proxyd.md for the fields",
+        ))
     })?;
     let findings = validate(&config);
     if findings.is_empty() {
         Ok(config)
     } else {
-        Err(Error::Config { file: Some(path.to_owned()), findings })
+        Err(Error::Config {
+            file: Some(path.to_owned()),
+            findings,
+        })
     }
 }
 
@@ -62,7 +78,12 @@ pub fn validate(config: &ProxydConfig) -> Vec<Finding> {
     }
 
     if config.key.is_empty() {
-        refuse("key", "", "the identity answer needs a name", "set the machine's name");
+        refuse(
+            "key",
+            "",
+            "the identity answer needs a name",
+            "set the machine's name",
+        );
     }
     if let Some(egress) = config.egress
         && (egress.is_unspecified() || egress.is_multicast())

@@ -31,7 +31,12 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn new(egress: Option<IpAddr>, limit: Duration, metrics: Arc<Metrics>) -> Self {
-        Self { egress, limit, names: Names::system(Family::of(egress)), metrics }
+        Self {
+            egress,
+            limit,
+            names: Names::system(Family::of(egress)),
+            metrics,
+        }
     }
 
     /// A connection to the target. Name look-up included, it is there before the deadline or
@@ -39,7 +44,9 @@ impl Dialer {
     pub(crate) async fn dial(&self, target: &Target) -> Result<TcpStream, Refusal> {
         let start = Instant::now();
         let result = self.dial_by(target, start + self.limit).await;
-        self.metrics.dial_seconds.observe(start.elapsed().as_secs_f64());
+        self.metrics
+            .dial_seconds
+            .observe(start.elapsed().as_secs_f64());
         result
     }
 
@@ -86,7 +93,11 @@ impl Dialer {
     }
 
     async fn connect(&self, address: SocketAddr) -> Result<TcpStream, Refusal> {
-        let stream = self.socket(address)?.connect(address).await.map_err(|error| refusal(&error))?;
+        let stream = self
+            .socket(address)?
+            .connect(address)
+            .await
+            .map_err(|error| refusal(&error))?;
         // Waiting for full segments helps nobody behind a proxy.
         stream.set_nodelay(true).map_err(|error| refusal(&error))?;
         Ok(stream)
@@ -123,9 +134,9 @@ fn refusal(error: &io::Error) -> Refusal {
         }
         ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => Refusal::OutOfSockets,
         _ => match error.raw_os_error().map(nix::errno::Errno::from_raw) {
-            Some(nix::errno::Errno::EMFILE | nix::errno::Errno::ENFILE | nix::errno::Errno::ENOBUFS) => {
-                Refusal::OutOfSockets
-            }
+            Some(
+                nix::errno::Errno::EMFILE | nix::errno::Errno::ENFILE | nix::errno::Errno::ENOBUFS,
+            ) => Refusal::OutOfSockets,
             _ => Refusal::ConnectionFailed,
         },
     }

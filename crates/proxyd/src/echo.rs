@@ -30,7 +30,9 @@ pub async fn serve(listener: TcpListener, shutdown: impl Future<Output = ()>) {
 async fn accept(listener: &TcpListener, close: &CancellationToken) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         let (stream, client) = match listener.accept().await {
             Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
             Err(error) => {
@@ -57,8 +59,13 @@ async fn accept(listener: &TcpListener, close: &CancellationToken) {
 
 fn answer(request: &Request<Incoming>, client: IpAddr) -> Response<AnswerBody> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut answer = text_answer(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
-        answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        let mut answer = text_answer(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "only GET is answered here\n",
+        );
+        answer
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return answer;
     }
     if request.uri().path() == "/json" {

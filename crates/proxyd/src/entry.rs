@@ -54,8 +54,10 @@ fn start(config: &Path, session: Session) -> Result<(), Error> {
         tracing::warn!(%error, "no session of its own");
     }
     raise_descriptor_limit(&config);
-    let runtime =
-        runtime().map_err(|source| Error::Io { step: "starting the runtime", source })?;
+    let runtime = runtime().map_err(|source| Error::Io {
+        step: "starting the runtime",
+        source,
+    })?;
     let result = runtime.block_on(serve(config));
     // Name look-ups may still be under way; nobody waits for them any more.
     runtime.shutdown_background();
@@ -64,13 +66,22 @@ fn start(config: &Path, session: Session) -> Result<(), Error> {
 
 async fn serve(config: ProxydConfig) -> Result<(), Error> {
     let on = |kind| {
-        signal(kind).map_err(|source| Error::Io { step: "listening for signals", source })
+        signal(kind).map_err(|source| Error::Io {
+            step: "listening for signals",
+            source,
+        })
     };
     let (mut terminate, mut interrupt) =
         (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
     let server = Server::bind(config)?;
-    let ready = ReadyLine { listen: server.local_addr(), management: server.management_addr() };
-    print_ready(&ready).map_err(|source| Error::Io { step: "printing the ready line", source })?;
+    let ready = ReadyLine {
+        listen: server.local_addr(),
+        management: server.management_addr(),
+    };
+    print_ready(&ready).map_err(|source| Error::Io {
+        step: "printing the ready line",
+        source,
+    })?;
     tracing::info!(listen = %ready.listen, "serving");
 
     let (first, second) = tokio::sync::oneshot::channel::<()>();
@@ -120,8 +131,15 @@ fn raise_descriptor_limit(config: &ProxydConfig) {
         return;
     }
     let raised = maximum.map_or(needed, |maximum| maximum.min(needed));
-    let wanted = Rlimit { current: Some(raised), maximum };
+    let wanted = Rlimit {
+        current: Some(raised),
+        maximum,
+    };
     if setrlimit(Resource::Nofile, wanted).is_err() || raised < needed {
-        tracing::warn!(needed, allowed = raised, "limits.connections needs more descriptors");
+        tracing::warn!(
+            needed,
+            allowed = raised,
+            "limits.connections needs more descriptors"
+        );
     }
 }

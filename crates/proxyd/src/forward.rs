@@ -127,5 +127,9 @@ fn answer(
 
 /// What a failed exchange means to the client.
 fn refusal(error: &hyper::Error) -> Refusal {
-    if error.is_parse() { Refusal::ResponseBroken } else { Refusal::TargetClosed }
+    if error.is_parse() {
+        Refusal::ResponseBroken
+    } else {
+        Refusal::TargetClosed
+    }
 }

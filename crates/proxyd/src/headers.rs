@@ -21,7 +21,11 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .map(str::trim)
         // The usual words; they name no field, or one that goes below.
-        .filter(|name| !["close", "keep-alive"].iter().any(|word| name.eq_ignore_ascii_case(word)))
+        .filter(|name| {
+            !["close", "keep-alive"]
+                .iter()
+                .any(|word| name.eq_ignore_ascii_case(word))
+        })
         .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
         .collect();
     for name in &named {

@@ -50,7 +50,11 @@ impl Link {
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))
             .await?;
-        Ok(Box::new(Self { sender, connection, closed: false }))
+        Ok(Box::new(Self {
+            sender,
+            connection,
+            closed: false,
+        }))
     }
 
     /// Sends one request and waits for the head of its response. The error gives the request
@@ -97,7 +101,12 @@ impl Relayed {
         home: (Arc<Pool>, Target),
         metrics: Arc<Metrics>,
     ) -> Self {
-        let mut relayed = Self { body, link: Some(link), home: Some(home), metrics };
+        let mut relayed = Self {
+            body,
+            link: Some(link),
+            home: Some(home),
+            metrics,
+        };
         if relayed.body.is_end_stream() {
             relayed.release();
         }
@@ -172,7 +181,11 @@ struct Gate {
 
 impl RequestBody {
     pub(crate) fn new(body: Incoming, metrics: Arc<Metrics>) -> Self {
-        Self { body: Some(body), gate: None, metrics }
+        Self {
+            body: Some(body),
+            gate: None,
+            metrics,
+        }
     }
 
     /// A copy of a request that may be sent twice: its method changes nothing (RFC 9110,
@@ -182,7 +195,11 @@ impl RequestBody {
             return None;
         }
         let metrics = Arc::clone(&request.body().metrics);
-        let mut copy = Request::new(Self { body: None, gate: None, metrics });
+        let mut copy = Request::new(Self {
+            body: None,
+            gate: None,
+            metrics,
+        });
         *copy.method_mut() = request.method().clone();
         *copy.uri_mut() = request.uri().clone();
         *copy.headers_mut() = request.headers().clone();
@@ -235,6 +252,8 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        self.body
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }

@@ -39,7 +39,10 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             _ => {
-                eprintln!("{}: not an argument of proxyd: see --help", argument.display());
+                eprintln!(
+                    "{}: not an argument of proxyd: see --help",
+                    argument.display()
+                );
                 return ExitCode::from(2);
             }
         }
@@ -48,7 +51,9 @@ fn main() -> ExitCode {
         eprintln!("--config: (missing): no file is named: see --help");
         return ExitCode::from(2);
     };
-    let level = std::env::var("PROXYD_LOG").ok().and_then(|level| level.parse().ok());
+    let level = std::env::var("PROXYD_LOG")
+        .ok()
+        .and_then(|level| level.parse().ok());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)

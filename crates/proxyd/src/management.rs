@@ -26,7 +26,9 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let tasks = TaskTracker::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -55,15 +57,20 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<AnswerBody> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return text_answer(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
+        return text_answer(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "only GET is answered here\n",
+        );
     }
     match request.uri().path() {
-        "/healthz" => text_answer(StatusCode::OK, "ok\n"),
         "/readyz" if shared.is_draining() => {
             text_answer(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
-        "/readyz" => text_answer(StatusCode::OK, "ok\n"),
+        "/healthz" | "/readyz" => text_answer(StatusCode::OK, "ok\n"),
         "/metrics" => typed_answer(StatusCode::OK, OPEN_METRICS, shared.metrics.page()),
-        _ => text_answer(StatusCode::NOT_FOUND, "see /healthz, /readyz and /metrics\n"),
+        _ => text_answer(
+            StatusCode::NOT_FOUND,
+            "see /healthz, /readyz and /metrics\n",
+        ),
     }
 }

@@ -23,8 +23,12 @@ pub(crate) enum Admission {
 }
 
 impl Admission {
-    const ALL: [Self; 4] =
-        [Self::Served, Self::OutsideClients, Self::OverLimit, Self::OverClientLimit];
+    const ALL: [Self; 4] = [
+        Self::Served,
+        Self::OutsideClients,
+        Self::OverLimit,
+        Self::OverClientLimit,
+    ];
 }
 
 /// What a request asked for.
@@ -104,14 +108,26 @@ impl Metrics {
             "Connections accepted from the kernel, by what became of them",
             admissions,
         );
-        registry.register("requests", "Requests that passed authentication, by kind", requests);
-        registry.register("refusals", "Answers of the proxy's own that refuse", refusals);
+        registry.register(
+            "requests",
+            "Requests that passed authentication, by kind",
+            requests,
+        );
+        registry.register(
+            "refusals",
+            "Answers of the proxy's own that refuse",
+            refusals,
+        );
         registry.register(
             "open_connections",
             "Client connections open now, tunnels included",
             metrics.open_connections.clone(),
         );
-        registry.register("open_tunnels", "CONNECT tunnels open now", metrics.open_tunnels.clone());
+        registry.register(
+            "open_tunnels",
+            "CONNECT tunnels open now",
+            metrics.open_tunnels.clone(),
+        );
         registry.register(
             "kept_connections",
             "Unused connections to targets, kept for the next request",
@@ -145,7 +161,11 @@ impl Metrics {
             "The generation of the credentials in force; 0 without auth",
             credential_generation,
         );
-        registry.register("draining", "1 while shutting down", metrics.draining.clone());
+        registry.register(
+            "draining",
+            "1 while shutting down",
+            metrics.draining.clone(),
+        );
         metrics
     }
 

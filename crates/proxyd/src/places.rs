@@ -50,7 +50,10 @@ impl Places {
             }
             *count += 1;
         }
-        Ok(Place { places: Arc::clone(self), client })
+        Ok(Place {
+            places: Arc::clone(self),
+            client,
+        })
     }
 }
 

@@ -41,7 +41,11 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { shelves: Mutex::default(), filled: Notify::new(), metrics }
+        Self {
+            shelves: Mutex::default(),
+            filled: Notify::new(),
+            metrics,
+        }
     }
 
     fn shelves(&self) -> MutexGuard<'_, Shelves> {
@@ -72,7 +76,10 @@ impl Pool {
         }
         let first = shelves.count == 0;
         shelves.count += 1;
-        let kept = Kept { link, since: Instant::now() };
+        let kept = Kept {
+            link,
+            since: Instant::now(),
+        };
         shelves.by_target.entry(target).or_default().push(kept);
         drop(shelves);
         self.metrics.kept_connections.inc();
@@ -103,13 +110,17 @@ impl Pool {
         let left = shelves.by_target.values().map(Vec::len).sum();
         shelves.count = left;
         drop(shelves);
-        self.metrics.kept_connections.dec_by((before - left) as i64);
+        self.metrics
+            .kept_connections
+            .dec_by(i64::try_from(before - left).unwrap_or(i64::MAX));
         left
     }
 
     /// Closes all kept connections.
     pub(crate) fn clear(&self) {
         let shelves = std::mem::take(&mut *self.shelves());
-        self.metrics.kept_connections.dec_by(shelves.count as i64);
+        self.metrics
+            .kept_connections
+            .dec_by(i64::try_from(shelves.count).unwrap_or(i64::MAX));
     }
 }

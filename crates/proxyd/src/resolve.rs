@@ -71,16 +71,24 @@ pub(crate) struct Names {
     family: Family,
     resolv_conf: PathBuf,
     hosts: PathBuf,
+    /// Of all name servers; resolv.conf has no word for it.
+    port: u16,
     sources: Mutex<Option<Sources>>,
 }
 
 impl Names {
     pub(crate) fn system(family: Family) -> Self {
-        Self::from_files(family, "/etc/resolv.conf".into(), "/etc/hosts".into())
+        Self::from_files(family, "/etc/resolv.conf".into(), "/etc/hosts".into(), 53)
     }
 
-    fn from_files(family: Family, resolv_conf: PathBuf, hosts: PathBuf) -> Self {
-        Self { family, resolv_conf, hosts, sources: Mutex::new(None) }
+    fn from_files(family: Family, resolv_conf: PathBuf, hosts: PathBuf, port: u16) -> Self {
+        Self {
+            family,
+            resolv_conf,
+            hosts,
+            port,
+            sources: Mutex::new(None),
+        }
     }
 
     /// The addresses of a name, of our family, in the order to try them; never empty.
@@ -95,10 +103,13 @@ impl Names {
         let mut addresses = static_addresses(&sources.hosts, &name);
         if addresses.is_empty() {
             let resolver = sources.resolver.ok_or(Refusal::DnsFailed)?;
-            let answer = resolver.lookup_ip(name).await.map_err(|error| match error {
-                NetError::Timeout => Refusal::DnsTimeout,
-                _ => Refusal::DnsFailed,
-            })?;
+            let answer = resolver
+                .lookup_ip(name)
+                .await
+                .map_err(|error| match error {
+                    NetError::Timeout => Refusal::DnsTimeout,
+                    _ => Refusal::DnsFailed,
+                })?;
             addresses.extend(answer.iter());
         }
         let found = !addresses.is_empty();
@@ -144,9 +155,16 @@ impl Names {
         let text = fs::read(&self.resolv_conf)
             .inspect_err(|error| tracing::warn!(%error, "resolv.conf is unreadable"))
             .ok()?;
-        let (config, mut options) = parse_resolv_conf(text)
+        let (mut config, mut options) = parse_resolv_conf(text)
             .inspect_err(|error| tracing::warn!(%error, "resolv.conf names no name server"))
             .ok()?;
+        for connection in config
+            .name_servers
+            .iter_mut()
+            .flat_map(|s| &mut s.connections)
+        {
+            connection.port = self.port;
+        }
         options.cache_size = CACHED_ANSWERS;
         options.use_hosts_file = ResolveHosts::Never;
         options.try_tcp_on_error = true;
@@ -175,15 +193,23 @@ fn static_addresses(hosts: &Hosts, name: &Name) -> Vec<IpAddr> {
     let of_type = |record| {
         let found = hosts.lookup_static_host(&Query::query(name.clone(), record));
         found.into_iter().flat_map(|lookup| {
-            let records: Vec<_> = lookup.answers().iter().filter_map(|r| r.data.ip_addr()).collect();
+            let records: Vec<_> = lookup
+                .answers()
+                .iter()
+                .filter_map(|r| r.data.ip_addr())
+                .collect();
             records
         })
     };
-    let mut addresses: Vec<IpAddr> =
-        of_type(RecordType::A).chain(of_type(RecordType::AAAA)).collect();
+    let mut addresses: Vec<IpAddr> = of_type(RecordType::A)
+        .chain(of_type(RecordType::AAAA))
+        .collect();
     // RFC 6761, 6.3: never a question for a name server.
     if addresses.is_empty() && name.to_ascii().trim_end_matches('.') == "localhost" {
-        addresses.extend([IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)]);
+        addresses.extend([
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            IpAddr::from(Ipv6Addr::LOCALHOST),
+        ]);
     }
     addresses
 }

@@ -123,19 +123,35 @@ impl Server {
     pub fn bind(config: ProxydConfig) -> Result<Self, Error> {
         let findings = validate(&config);
         if !findings.is_empty() {
-            return Err(Error::Config { file: None, findings });
+            return Err(Error::Config {
+                file: None,
+                findings,
+            });
         }
         if let Some(egress) = config.egress {
             let address = SocketAddr::new(egress, 0);
             let remedy = "name an address of this host";
-            UdpSocket::bind(address)
-                .map_err(|source| Error::Bind { field: "egress", address, remedy, source })?;
+            UdpSocket::bind(address).map_err(|source| Error::Bind {
+                field: "egress",
+                address,
+                remedy,
+                source,
+            })?;
         }
         let (listener, local_addr) = listen("listen", config.listen)?;
-        let (management, management_addr) =
-            config.management.map(|address| listen("management", address)).transpose()?.unzip();
+        let (management, management_addr) = config
+            .management
+            .map(|address| listen("management", address))
+            .transpose()?
+            .unzip();
         let shared = Arc::new(Shared::new(config));
-        Ok(Self { shared, listener, management, local_addr, management_addr })
+        Ok(Self {
+            shared,
+            listener,
+            management,
+            local_addr,
+            management_addr,
+        })
     }
 
     /// Where the proxy listens, with the port that port 0 became.
@@ -152,7 +168,12 @@ impl Server {
     /// closed at once, requests and tunnels may go on for `limits.drainSeconds`. Comes back
     /// when nothing is open any more. Dropping the future cuts everything off.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { shared, listener, management, .. } = self;
+        let Self {
+            shared,
+            listener,
+            management,
+            ..
+        } = self;
         let _cut_off = shared.close.clone().drop_guard();
         let tasks = TaskTracker::new();
         {
@@ -198,10 +219,7 @@ pub async fn run(config: ProxydConfig, shutdown: impl Future<Output = ()>) -> Re
     Ok(())
 }
 
-fn listen(
-    field: &'static str,
-    address: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), Error> {
+fn listen(field: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     let open = || {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -215,13 +233,21 @@ fn listen(
         Ok((listener, bound))
     };
     let remedy = "name a free address of this host, or end what listens there";
-    open().map_err(|source| Error::Bind { field, address, remedy, source })
+    open().map_err(|source| Error::Bind {
+        field,
+        address,
+        remedy,
+        source,
+    })
 }
 
 /// Out of descriptors or memory: others must close first. Anything else concerns only the
 /// connection that was to be accepted.
 pub(crate) async fn after_accept_error(error: &io::Error) {
-    if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+    if !matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+    ) {
         tracing::warn!(%error, "accept");
         sleep(ACCEPT_PAUSE).await;
     }
@@ -230,7 +256,10 @@ pub(crate) async fn after_accept_error(error: &io::Error) {
 /// Accepts for as long as the future is polled.
 async fn accept(shared: &Arc<Shared>, listener: &TcpListener, tasks: &TaskTracker) {
     let limits = &shared.config.limits;
-    let places = Arc::new(Places::new(limits.connections, limits.connections_per_client));
+    let places = Arc::new(Places::new(
+        limits.connections,
+        limits.connections_per_client,
+    ));
     let told = Arc::new(Places::new(TOLD, TOLD));
     loop {
         let (stream, client) = match listener.accept().await {
@@ -279,7 +308,9 @@ struct Client {
 async fn serve_client(shared: Arc<Shared>, stream: TcpStream, place: Place) {
     shared.metrics.open_connections.inc();
     let close = shared.close.clone();
-    close.run_until_cancelled(serve_requests(&shared, stream)).await;
+    close
+        .run_until_cancelled(serve_requests(&shared, stream))
+        .await;
     shared.metrics.open_connections.dec();
     drop(place);
 }
@@ -288,7 +319,10 @@ async fn serve_requests(shared: &Arc<Shared>, stream: TcpStream) {
     // Best effort: without it answers are slower, not wrong.
     let _ = stream.set_nodelay(true);
     let clock = Arc::new(IdleClock::new());
-    let client = Arc::new(Client { clock: Arc::clone(&clock), granted: Mutex::new(None) });
+    let client = Arc::new(Client {
+        clock: Arc::clone(&clock),
+        granted: Mutex::new(None),
+    });
     let io = TokioIo::new(ClockedStream::new(stream, Arc::clone(&clock)));
     let service = {
         let (shared, client) = (Arc::clone(shared), Arc::clone(&client));
@@ -312,7 +346,11 @@ async fn serve_requests(shared: &Arc<Shared>, stream: TcpStream) {
         }
     }
     drop(connection);
-    let granted = client.granted.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let granted = client
+        .granted
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     if let Some(granted) = granted {
         drop((client, clock));
         serve_tunnel(shared, granted).await;
@@ -368,8 +406,14 @@ async fn connect(
     match shared.dialer.dial(&target).await {
         Ok(stream) => {
             let upgrade = hyper::upgrade::on(&mut request);
-            let granted = Granted { upgrade, target: stream };
-            *client.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some(granted);
+            let granted = Granted {
+                upgrade,
+                target: stream,
+            };
+            *client
+                .granted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(granted);
             Response::new(AnswerBody::Empty)
         }
         Err(refusal) => {
@@ -381,7 +425,10 @@ async fn connect(
 
 /// Copies until the tunnel ends.
 async fn serve_tunnel(shared: &Shared, granted: Granted) {
-    let Granted { upgrade, mut target } = granted;
+    let Granted {
+        upgrade,
+        mut target,
+    } = granted;
     let Some((mut client, early)) = upgrade.await.ok().and_then(client_stream) else {
         return;
     };
@@ -413,5 +460,8 @@ async fn turn_away(shared: Arc<Shared>, stream: TcpStream, _place: Place) {
         .keep_alive(false)
         .max_buf_size(LEAST_BUFFER)
         .serve_connection(TokioIo::new(stream), service);
-    let _ = shared.close.run_until_cancelled(timeout(TOLD_LIMIT, connection)).await;
+    let _ = shared
+        .close
+        .run_until_cancelled(timeout(TOLD_LIMIT, connection))
+        .await;
 }

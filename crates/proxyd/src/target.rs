@@ -77,7 +77,13 @@ impl Target {
         let (host, port) = parse_authority(authority)?;
         let field = HeaderValue::from_str(authority.strip_suffix(':').unwrap_or(authority))
             .map_err(|_| TargetError::Host)?;
-        Ok((Self { host, port: port.unwrap_or(HTTP_PORT) }, field))
+        Ok((
+            Self {
+                host,
+                port: port.unwrap_or(HTTP_PORT),
+            },
+            field,
+        ))
     }
 
     /// The target of a CONNECT request, which must name a port (RFC 9110, 9.3.6).
@@ -87,7 +93,10 @@ impl Target {
         }
         let authority = uri.authority().ok_or(TargetError::NoPort)?;
         let (host, port) = parse_authority(authority.as_str())?;
-        Ok(Self { host, port: port.ok_or(TargetError::NoPort)? })
+        Ok(Self {
+            host,
+            port: port.ok_or(TargetError::NoPort)?,
+        })
     }
 }
 
@@ -137,7 +146,9 @@ fn parse_host(text: &str) -> Result<Host, TargetError> {
         return Err(TargetError::Host);
     }
     for label in name.split('.') {
-        let letters = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        let letters = label
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if label.is_empty() || label.len() > LABEL_BYTES || !letters {
             return Err(TargetError::Host);
         }

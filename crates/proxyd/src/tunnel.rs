@@ -138,8 +138,16 @@ where
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let [sent, received] = counters;
-    let mut up = Direction { kept: early, stage: Stage::Copying, counter: sent };
-    let mut down = Direction { kept: Bytes::new(), stage: Stage::Copying, counter: received };
+    let mut up = Direction {
+        kept: early,
+        stage: Stage::Copying,
+        counter: sent,
+    };
+    let mut down = Direction {
+        kept: Bytes::new(),
+        stage: Stage::Copying,
+        counter: received,
+    };
     let mut last = Instant::now();
     let mut timer = pin!(sleep(idle));
 

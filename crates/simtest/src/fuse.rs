@@ -2,10 +2,10 @@
 //! mutating request to the hypervisor or a write of a record.
 
 use async_trait::async_trait;
-use egress_engine::store::memory as store;
-use egress_provider::memory as hypervisor;
 use egress_core::ErrorClass;
 use egress_engine::store::StoreErrorKind;
+use egress_engine::store::memory as store;
+use egress_provider::memory as hypervisor;
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -87,7 +87,11 @@ impl Fuse {
         if self.count.fetch_add(1, Ordering::SeqCst) + 1 != self.at {
             return None;
         }
-        let meddle = self.meddle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let meddle = self
+            .meddle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(meddle) = meddle {
             meddle();
         }
@@ -109,9 +113,10 @@ impl hypervisor::Gate for Fuse {
             Some(Trick::DieBefore) => Verdict::HangBefore,
             Some(Trick::DieAfter) => Verdict::HangAfter,
             Some(Trick::LoseAnswer(lands)) => Verdict::LoseAnswer { lands },
-            Some(Trick::Refuse(class)) => {
-                Verdict::Refuse { class, said: "refused by the test".into() }
-            }
+            Some(Trick::Refuse(class)) => Verdict::Refuse {
+                class,
+                said: "refused by the test".into(),
+            },
             Some(Trick::Freeze(time)) => {
                 tokio::time::sleep(time).await;
                 Verdict::Pass

@@ -44,7 +44,10 @@ impl Ground {
 
     /// Who the product is on this ground.
     pub fn identity() -> Identity {
-        Identity { installation: legal("sim"), writer: None }
+        Identity {
+            installation: legal("sim"),
+            writer: None,
+        }
     }
 
     /// The slots that hold machines of a key, by the judge's view.
@@ -70,17 +73,24 @@ pub fn wanted(name: &str, version: u32) -> Desired {
 
 /// The same Proxy, to be gone.
 pub fn unwanted(name: &str) -> Desired {
-    Desired { intent: Intent::Delete, ..wanted(name, 1) }
+    Desired {
+        intent: Intent::Delete,
+        ..wanted(name, 1)
+    }
 }
 
 fn spec(version: u32) -> ProxySpec {
     ProxySpec {
         provider: legal(PROVIDER),
-        size: MachineSize { cpus: 1, memory_mib: 512, disk_gib: 4 },
+        size: MachineSize {
+            cpus: 1,
+            memory_mib: 512,
+            disk_gib: 4,
+        },
         port: None,
         clients: Vec::new(),
         auth: AuthSource::Generated,
-        probe_interval: Duration::from_secs(60),
+        probe_interval: Duration::from_mins(1),
         probe_timeout: Duration::from_secs(5),
         failure_threshold: 3,
         config_hash: ConfigHash::of(&version.to_be_bytes()),
@@ -95,20 +105,31 @@ pub struct Passwords(Mutex<BTreeMap<ProxyId, u32>>);
 impl Credentials for Passwords {
     async fn find(&self, id: &ProxyId, _: &AuthSource) -> Result<Found, Trouble> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(known.get(id).map_or(Found::Nothing, |generation| Found::Known(password(*generation))))
+        Ok(known.get(id).map_or(Found::Nothing, |generation| {
+            Found::Known(password(*generation))
+        }))
     }
     async fn ensure(&self, id: &ProxyId, _: &AuthSource) -> Result<Found, Trouble> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Found::Known(password(*known.entry(id.clone()).or_insert(1))))
+        Ok(Found::Known(password(
+            *known.entry(id.clone()).or_insert(1),
+        )))
     }
     async fn forget(&self, id: &ProxyId) -> Result<(), Trouble> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(id);
         Ok(())
     }
 }
 
 fn password(generation: u32) -> Credential {
-    Credential { user: GENERATED_USER.into(), password: "simulated".into(), generation }
+    Credential {
+        user: GENERATED_USER.into(),
+        password: "simulated".into(),
+        generation,
+    }
 }
 
 /// Asks the guests of a [`World`].
@@ -123,7 +144,10 @@ impl Prober for GuestProber {
         _: Duration,
     ) -> Result<IdentityAnswer, Fault> {
         let guest = self.0.guest_at(endpoint.ip()).ok_or_else(|| {
-            (ServingFault::PortClosed, format!("nothing listens at {endpoint}"))
+            (
+                ServingFault::PortClosed,
+                format!("nothing listens at {endpoint}"),
+            )
         })?;
         Ok(IdentityAnswer {
             key: guest.key,

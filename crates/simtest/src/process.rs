@@ -3,9 +3,7 @@
 use crate::ground::{Ground, GuestProber, PROVIDER};
 use egress_core::{history::History, plan::Phase, proxy::Desired};
 use egress_engine::{
-    Outcome, PassError, PermitSource, Providers, pass,
-    pass::Parts,
-    store::StoreErrorKind,
+    Outcome, PassError, PermitSource, Providers, pass, pass::Parts, store::StoreErrorKind,
 };
 use egress_provider::{
     Permit, Provider,
@@ -20,7 +18,7 @@ use tokio::time::Instant;
 /// How many passes may be needed before a goal counts as never reached.
 const MAX_PASSES: usize = 2_000;
 /// The longest a driver waits between two looks, whatever the plan says.
-const MAX_WAIT: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_mins(2);
 
 /// Gives permits until the lease ends; a permit outlives its lease by at most its lifetime.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +38,10 @@ impl PermitSource for Lease {
     fn permit(&self, attempt: u32) -> Option<Permit> {
         let end = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let until = Instant::now() + PERMIT;
-        Some(Permit::new(attempt, end.map_or(until, |end| end.min(until))))
+        Some(Permit::new(
+            attempt,
+            end.map_or(until, |end| end.min(until)),
+        ))
     }
 }
 
@@ -64,9 +65,15 @@ pub enum Goal {
 impl Process {
     /// A fresh process.
     pub fn start(ground: &Ground, lease: Lease) -> Self {
-        let name = PROVIDER.parse().expect("a name written in this crate is legal");
-        let memory =
-            Memory::new(name, Ground::identity(), ground.world.clone(), Settings::default());
+        let name = PROVIDER
+            .parse()
+            .expect("a name written in this crate is legal");
+        let memory = Memory::new(
+            name,
+            Ground::identity(),
+            ground.world.clone(),
+            Settings::default(),
+        );
         let client = memory.client();
         let provider: Arc<dyn Provider> = Arc::new(memory);
         let parts = Parts {
@@ -76,7 +83,12 @@ impl Process {
             prober: Arc::new(GuestProber(ground.world.clone())),
             permits: Arc::new(lease),
         };
-        Self { parts, history: History::default(), epoch: Instant::now(), client }
+        Self {
+            parts,
+            history: History::default(),
+            epoch: Instant::now(),
+            client,
+        }
     }
 
     /// Its number in the hypervisor's log of requests.
@@ -86,7 +98,9 @@ impl Process {
 
     /// Reads all records, as a process does once when it starts.
     pub async fn load(&self) {
-        let Ok(all) = self.parts.store.list().await else { return };
+        let Ok(all) = self.parts.store.list().await else {
+            return;
+        };
         for (_, stored) in all {
             if let Ok(stored) = stored {
                 self.parts.providers.note(None, Some(&stored.record), false);
@@ -124,7 +138,10 @@ impl Process {
                     Duration::from_millis(50)
                 }
                 Err(e) => {
-                    last = format!("{e}: {:?}", std::error::Error::source(&e).map(ToString::to_string));
+                    last = format!(
+                        "{e}: {:?}",
+                        std::error::Error::source(&e).map(ToString::to_string)
+                    );
                     Duration::from_secs(1)
                 }
             };
@@ -142,7 +159,10 @@ fn reached(outcome: &Outcome, goal: Goal) -> bool {
             let steady = outcome.plan.phase == Phase::Running
                 && outcome.plan.actions.is_empty()
                 && outcome.plan.waiting.is_none();
-            steady && outcome.recheck.is_some_and(|wait| wait > Duration::from_secs(5))
+            steady
+                && outcome
+                    .recheck
+                    .is_some_and(|wait| wait > Duration::from_secs(5))
         }
     }
 }

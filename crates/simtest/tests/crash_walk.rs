@@ -16,15 +16,25 @@ const fn secs(s: u64) -> Duration {
 
 /// The grounds: task times, late births, lagging searches.
 fn grounds() -> Vec<(&'static str, Physics)> {
-    let lagging = |physics: Physics| Physics { read_lag: secs(20), ..physics };
-    let late = |physics: Physics| Physics { birth_lag: secs(40), settle: secs(90), ..physics };
+    let lagging = |physics: Physics| Physics {
+        read_lag: secs(20),
+        ..physics
+    };
+    let late = |physics: Physics| Physics {
+        birth_lag: secs(40),
+        settle: secs(90),
+        ..physics
+    };
     vec![
         ("instant", Physics::instant()),
         ("tasks", Physics::default()),
         ("tasks, late births", late(Physics::default())),
         ("instant, late births", late(Physics::instant())),
         ("tasks, lagging reads", lagging(Physics::default())),
-        ("tasks, late births, lagging reads", lagging(late(Physics::default()))),
+        (
+            "tasks, late births, lagging reads",
+            lagging(late(Physics::default())),
+        ),
     ]
 }
 
@@ -54,7 +64,10 @@ struct Walk {
 
 impl Walk {
     fn new(physics: Physics, tale: impl Debug) -> Self {
-        Self { ground: Ground::new(physics), tale: format!("{tale:?}") }
+        Self {
+            ground: Ground::new(physics),
+            tale: format!("{tale:?}"),
+        }
     }
 
     fn arm(&self, fuse: &Arc<Fuse>) {
@@ -92,7 +105,11 @@ impl Walk {
                 let inventory = self.ground.world.inventory();
                 assert!(inventory.seeds.is_empty(), "{}: {inventory:?}", self.tale);
                 let records = egress_engine::store::Store::list(&self.ground.store).await;
-                assert!(records.expect("memory can be read").is_empty(), "{}", self.tale);
+                assert!(
+                    records.expect("memory can be read").is_empty(),
+                    "{}",
+                    self.tale
+                );
             }
         }
     }
@@ -161,7 +178,11 @@ fn a_second_crash_during_recovery_changes_nothing() {
         let effects = effects(&physics);
         for first in 1..=effects {
             for second in 1..=12 {
-                let trick = if (first + second) % 2 == 0 { Trick::DieBefore } else { Trick::DieAfter };
+                let trick = if (first + second) % 2 == 0 {
+                    Trick::DieBefore
+                } else {
+                    Trick::DieAfter
+                };
                 in_virtual_time(async {
                     let walk = Walk::new(physics.clone(), (name, first, second, trick));
                     let step = walk.until_death(&Fuse::at(first, Trick::DieAfter)).await;
@@ -259,9 +280,12 @@ fn a_frozen_leader_that_wakes_with_an_expired_permit_changes_nothing() {
                         () = walk.finish(step) => {}
                         Err(complaint) = &mut old => panic!("{}: {complaint}", walk.tale),
                     }
-                    let late = walk.ground.world.requests().into_iter().find(|request| {
-                        request.client == client && request.at > frozen_at
-                    });
+                    let late = walk
+                        .ground
+                        .world
+                        .requests()
+                        .into_iter()
+                        .find(|request| request.client == client && request.at > frozen_at);
                     assert_eq!(late, None, "{}: the old leader acted", walk.tale);
                     break;
                 }
@@ -284,13 +308,11 @@ fn two_engines_at_once_still_make_one_machine() {
                 for (desired, goal) in life() {
                     let mut one = Process::start(&walk.ground, Lease::default());
                     let mut two = Process::start(&walk.ground, Lease::default());
-                    let (first, second) = tokio::join!(
-                        one.reach(&desired, goal, || walk.never_two()),
-                        async {
+                    let (first, second) =
+                        tokio::join!(one.reach(&desired, goal, || walk.never_two()), async {
                             tokio::time::sleep(Duration::from_millis(lead)).await;
                             two.reach(&desired, goal, || walk.never_two()).await
-                        }
-                    );
+                        });
                     assert_eq!((first, second), (Ok(()), Ok(())), "{}", walk.tale);
                     walk.check(goal, &desired).await;
                 }
@@ -325,9 +347,14 @@ fn a_stranger_taking_the_slot_at_any_moment_is_never_touched() {
                         if remove_first {
                             world.remove(slot);
                         }
-                        let stranger =
-                            Stranger { name: Some("payroll".into()), ..Stranger::default() };
-                        told.store(world.place(slot, &stranger), std::sync::atomic::Ordering::SeqCst);
+                        let stranger = Stranger {
+                            name: Some("payroll".into()),
+                            ..Stranger::default()
+                        };
+                        told.store(
+                            world.place(slot, &stranger),
+                            std::sync::atomic::Ordering::SeqCst,
+                        );
                     });
                     walk.arm(&fuse);
                     for (desired, goal) in life() {
@@ -343,7 +370,11 @@ fn a_stranger_taking_the_slot_at_any_moment_is_never_touched() {
                     }
                     if placed.load(std::sync::atomic::Ordering::SeqCst) {
                         let inventory = walk.ground.world.inventory();
-                        assert!(inventory.machines.contains(&slot), "{}: the stranger is gone", walk.tale);
+                        assert!(
+                            inventory.machines.contains(&slot),
+                            "{}: the stranger is gone",
+                            walk.tale
+                        );
                     }
                 });
                 runs += 1;

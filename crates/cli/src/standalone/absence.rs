@@ -35,8 +35,10 @@ impl Absence {
         declared: &BTreeSet<ProxyId>,
         now: Duration,
     ) -> Verdict {
-        self.missing.retain(|id, _| known.contains(id) && !declared.contains(id));
-        self.pruned.retain(|id| known.contains(id) && !declared.contains(id));
+        self.missing
+            .retain(|id, _| known.contains(id) && !declared.contains(id));
+        self.pruned
+            .retain(|id| known.contains(id) && !declared.contains(id));
         let mut verdict = Verdict::default();
         for id in known.difference(declared) {
             let first = *self.missing.entry(id.clone()).or_insert(now);
@@ -49,8 +51,10 @@ impl Absence {
         // More than half of them, or the last one: as likely an accident as a wish.
         let too_many = self.missing.len() * 2 > known.len();
         if too_many {
-            let (word_given, guarded) =
-                verdict.delete.drain(..).partition(|id| self.pruned.contains(id));
+            let (word_given, guarded) = verdict
+                .delete
+                .drain(..)
+                .partition(|id| self.pruned.contains(id));
             verdict.delete = word_given;
             verdict.guarded = guarded;
         }
@@ -75,7 +79,10 @@ mod tests {
     use super::*;
 
     fn ids(names: &[&str]) -> BTreeSet<ProxyId> {
-        names.iter().map(|n| ProxyId::new("default", n).expect("legal")).collect()
+        names
+            .iter()
+            .map(|n| ProxyId::new("default", n).expect("legal"))
+            .collect()
     }
     const fn at(secs: u64) -> Duration {
         Duration::from_secs(secs)

@@ -44,7 +44,9 @@ pub fn router(engine: Router, token: String, requests: mpsc::Sender<PruneRequest
     let prune = Router::new()
         .route("/v1/prune", post(prune))
         .with_state(Prune { token, requests });
-    engine.merge(prune).layer(middleware::from_fn(only_local_names))
+    engine
+        .merge(prune)
+        .layer(middleware::from_fn(only_local_names))
 }
 
 /// A page of some other name may resolve to this address (DNS rebinding); the name that the
@@ -62,14 +64,25 @@ async fn only_local_names(request: Request, next: Next) -> Response {
     if local {
         next.run(request).await
     } else {
-        (StatusCode::MISDIRECTED_REQUEST, "ask for a loopback address\n").into_response()
+        (
+            StatusCode::MISDIRECTED_REQUEST,
+            "ask for a loopback address\n",
+        )
+            .into_response()
     }
 }
 
 async fn prune(State(prune): State<Prune>, request: Request) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|h| h.to_str().ok());
+    let given = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|h| h.to_str().ok());
     if given != Some(&format!("Bearer {}", prune.token)) {
-        return (StatusCode::UNAUTHORIZED, "the token is in the state directory\n").into_response();
+        return (
+            StatusCode::UNAUTHORIZED,
+            "the token is in the state directory\n",
+        )
+            .into_response();
     }
     let (answer, answered) = oneshot::channel();
     if prune.requests.send(answer).await.is_err() {
@@ -90,11 +103,18 @@ pub fn write_token(dir: &Path) -> Result<String, Failure> {
     let path = dir.join(TOKEN_FILE);
     let write = || {
         let _ = fs::remove_file(&path);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
         file.write_all(token.as_bytes())
     };
     write().map_err(|e: std::io::Error| {
-        Failure::refused(format!("{} cannot be written ({e}): mend the state directory", path.display()))
+        Failure::refused(format!(
+            "{} cannot be written ({e}): mend the state directory",
+            path.display()
+        ))
     })?;
     Ok(token)
 }

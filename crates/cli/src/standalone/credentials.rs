@@ -27,7 +27,11 @@ pub struct StandaloneCredentials {
 impl StandaloneCredentials {
     /// Keeps generated passwords in these files.
     pub fn new(files: file::Credentials) -> Self {
-        Self { files, known: Mutex::default(), secrets: RwLock::default() }
+        Self {
+            files,
+            known: Mutex::default(),
+            secrets: RwLock::default(),
+        }
     }
 
     /// Takes the Secrets of the last scan.
@@ -56,7 +60,11 @@ impl StandaloneCredentials {
             }),
             Err(findings) => {
                 let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
-                Found::Missing(format!("Secret {}/{name}: {}", id.namespace(), all.join("; ")))
+                Found::Missing(format!(
+                    "Secret {}/{name}: {}",
+                    id.namespace(),
+                    all.join("; ")
+                ))
             }
         }
     }
@@ -76,7 +84,10 @@ impl StandaloneCredentials {
 }
 
 fn told(error: &StoreError) -> Trouble {
-    Trouble { class: ErrorClass::Transient, text: error.to_string() }
+    Trouble {
+        class: ErrorClass::Transient,
+        text: error.to_string(),
+    }
 }
 
 #[async_trait]
@@ -98,7 +109,10 @@ impl Credentials for StandaloneCredentials {
             class: ErrorClass::Transient,
             text: format!("the kernel gives no random bytes: {e}"),
         })?;
-        self.files.save(id, &credential).await.map_err(|e| told(&e))?;
+        self.files
+            .save(id, &credential)
+            .await
+            .map_err(|e| told(&e))?;
         self.known().insert(id.clone(), credential.clone());
         Ok(Found::Known(credential))
     }

@@ -60,7 +60,16 @@ impl Keeper {
     ) -> Self {
         let kept = recorded
             .into_iter()
-            .map(|(id, uid)| (id, Kept { uid, deleting: false, abandon: false }))
+            .map(|(id, uid)| {
+                (
+                    id,
+                    Kept {
+                        uid,
+                        deleting: false,
+                        abandon: false,
+                    },
+                )
+            })
             .collect();
         Self {
             handle,
@@ -94,10 +103,21 @@ impl Keeper {
         self.turn(config).await;
         let scan = self.manifests.scan();
         if !scan.is_complete() {
-            return Pruned { refused: Some(scan.gaps.join("; ")), ..Pruned::default() };
+            return Pruned {
+                refused: Some(scan.gaps.join("; ")),
+                ..Pruned::default()
+            };
         }
-        let deleting = self.absence.prune().iter().map(ToString::to_string).collect();
-        Pruned { deleting, refused: None }
+        let deleting = self
+            .absence
+            .prune()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        Pruned {
+            deleting,
+            refused: None,
+        }
     }
 
     async fn want(&mut self, id: &ProxyId, declared: &Declared, config: &Config) {
@@ -114,7 +134,11 @@ impl Keeper {
                 };
                 let installation = self.store.identity().installation;
                 let uid = MachineUid::standalone(&installation, id, last + 1);
-                place.insert(Kept { uid: uid.clone(), deleting: false, abandon: false });
+                place.insert(Kept {
+                    uid: uid.clone(),
+                    deleting: false,
+                    abandon: false,
+                });
                 uid
             }
         };
@@ -149,8 +173,12 @@ impl Keeper {
     /// Deletes what two complete scans lack. Answers with when to scan again, and how many
     /// wait for `prune`.
     fn judge_absence(&mut self, scan: &Scan) -> (Option<Duration>, usize) {
-        let known: BTreeSet<ProxyId> =
-            self.kept.iter().filter(|(_, k)| !k.deleting).map(|(id, _)| id.clone()).collect();
+        let known: BTreeSet<ProxyId> = self
+            .kept
+            .iter()
+            .filter(|(_, k)| !k.deleting)
+            .map(|(id, _)| id.clone())
+            .collect();
         if !scan.is_complete() {
             // Those without a manifest are looked at all the same, and left alone.
             for id in known.iter().filter(|id| !scan.proxies.contains_key(id)) {
@@ -162,15 +190,24 @@ impl Keeper {
         let verdict = self.absence.judge(&known, &declared, self.epoch.elapsed());
         for id in &verdict.delete {
             self.absence.forget(id);
-            let Some(kept) = self.kept.get_mut(id) else { continue };
+            let Some(kept) = self.kept.get_mut(id) else {
+                continue;
+            };
             kept.deleting = true;
-            let intent = if kept.abandon { Intent::Abandon } else { Intent::Delete };
+            let intent = if kept.abandon {
+                Intent::Abandon
+            } else {
+                Intent::Delete
+            };
             let uid = kept.uid.clone();
             tracing::info!(proxy = %id, "its manifest is gone: it is deleted");
             self.handle.want(self.desired(id, uid, intent, 0));
         }
         for id in &verdict.guarded {
-            self.hold_unless_known(id, "its manifest is gone; `egress-proxies prune` deletes it");
+            self.hold_unless_known(
+                id,
+                "its manifest is gone; `egress-proxies prune` deletes it",
+            );
         }
         let again = (verdict.unconfirmed > 0).then_some(BETWEEN_SCANS + Duration::from_millis(50));
         (again, verdict.guarded.len())
@@ -182,15 +219,25 @@ impl Keeper {
             return;
         }
         if let Some(kept) = self.kept.get(id) {
-            let finding = egress_core::finding::Finding::new("metadata.name", id, why, "restore the manifest, or prune");
-            self.handle.want(self.desired(id, kept.uid.clone(), Intent::Hold(vec![finding]), 0));
+            let finding = egress_core::finding::Finding::new(
+                "metadata.name",
+                id,
+                why,
+                "restore the manifest, or prune",
+            );
+            self.handle
+                .want(self.desired(id, kept.uid.clone(), Intent::Hold(vec![finding]), 0));
         }
     }
 
     /// A Proxy that was deleted and left nothing is new when its manifest comes back.
     async fn forget_the_gone(&mut self) {
-        let deleting: Vec<ProxyId> =
-            self.kept.iter().filter(|(_, k)| k.deleting).map(|(id, _)| id.clone()).collect();
+        let deleting: Vec<ProxyId> = self
+            .kept
+            .iter()
+            .filter(|(_, k)| k.deleting)
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in deleting {
             let shown = self.handle.view(&id).is_some();
             if !shown && matches!(self.store.load(&id).await, Ok(None)) {

@@ -57,7 +57,11 @@ pub struct Manifests {
 impl Manifests {
     /// A directory that was not read yet.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, place: None, read: HashMap::new() }
+        Self {
+            dir,
+            place: None,
+            read: HashMap::new(),
+        }
     }
 
     /// The directory.
@@ -89,7 +93,11 @@ impl Manifests {
         }
         let mut all: Vec<(String, Arc<Documents>)> = Vec::new();
         for path in &files {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             match self.documents(path) {
                 Ok(documents) => all.push((name, documents)),
                 Err(e) => scan.gaps.push(format!(
@@ -110,10 +118,17 @@ impl Manifests {
                 take(&mut scan, entry.id.as_ref(), &entry.content);
             }
         }
-        for duplicate in duplicates(all.iter().map(|(name, docs)| (name.as_str(), docs.as_ref()))) {
-            scan.faults.push(format!("{}: {}: {}", duplicate.file, duplicate.at, duplicate.finding));
+        for duplicate in duplicates(
+            all.iter()
+                .map(|(name, docs)| (name.as_str(), docs.as_ref())),
+        ) {
+            scan.faults.push(format!(
+                "{}: {}: {}",
+                duplicate.file, duplicate.at, duplicate.finding
+            ));
             if let Some(id) = proxy_id(&duplicate.id) {
-                scan.proxies.insert(id, Declared::Faulty(vec![duplicate.finding]));
+                scan.proxies
+                    .insert(id, Declared::Faulty(vec![duplicate.finding]));
             }
         }
         scan
@@ -123,7 +138,9 @@ impl Manifests {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
-            let hidden = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'));
+            let hidden = path
+                .file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with('.'));
             let named = path
                 .extension()
                 .is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
@@ -169,7 +186,10 @@ fn take(scan: &mut Scan, id: Option<&ObjectId>, content: &Result<Document, Vec<F
             }
         }
         Ok(Document::Secret(secret)) => {
-            let name = (secret.metadata.namespace.clone(), secret.metadata.name.clone());
+            let name = (
+                secret.metadata.namespace.clone(),
+                secret.metadata.name.clone(),
+            );
             scan.secrets.insert(name, secret.clone());
         }
         Ok(Document::ConfigMap(_)) => {}
@@ -182,5 +202,7 @@ fn take(scan: &mut Scan, id: Option<&ObjectId>, content: &Result<Document, Vec<F
 }
 
 fn proxy_id(id: &ObjectId) -> Option<ProxyId> {
-    (id.kind == Kind::Proxy).then(|| ProxyId::new(&id.namespace, &id.name).ok()).flatten()
+    (id.kind == Kind::Proxy)
+        .then(|| ProxyId::new(&id.namespace, &id.name).ok())
+        .flatten()
 }

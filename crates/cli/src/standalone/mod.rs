@@ -33,19 +33,19 @@ use egress_provider::{
 };
 use keeper::{Keeper, Troubles};
 use manifests::Manifests;
-pub use sweeper::SweepMetrics;
 use prometheus_client::registry::Registry;
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, PoisonError},
     time::Duration,
 };
+pub use sweeper::SweepMetrics;
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
 /// How often everything is looked at though nothing told of a change.
 const RESCAN: Duration = Duration::from_secs(10);
 /// How often providers are checked.
-const CHECK_PERIOD: Duration = Duration::from_secs(600);
+const CHECK_PERIOD: Duration = Duration::from_mins(10);
 
 /// Arguments of `standalone`.
 #[derive(Debug, Default, clap::Args)]
@@ -88,7 +88,10 @@ pub async fn run(arguments: Arguments) -> Result<(), Failure> {
         return quickstart::run().await;
     };
     let config = Config::load(&path)?;
-    let manifests = arguments.manifests.clone().or_else(|| config.manifests.clone());
+    let manifests = arguments
+        .manifests
+        .clone()
+        .or_else(|| config.manifests.clone());
     let manifests = manifests.ok_or_else(|| {
         Failure::refused(format!(
             "{}: manifests: (missing): no manifest directory is named: set it, or give --manifests DIR",
@@ -96,13 +99,24 @@ pub async fn run(arguments: Arguments) -> Result<(), Failure> {
         ))
     })?;
     let state_dir = state_dir(arguments.state_dir.as_deref(), Some(&config))?;
-    let site = Site { config, manifests, state_dir, take_over: arguments.take_over };
+    let site = Site {
+        config,
+        manifests,
+        state_dir,
+        take_over: arguments.take_over,
+    };
     let mut running = start(site).await?;
     if arguments.log_target() == logs::Target::Table {
         let troubles = running.all_troubles.clone();
-        running.helpers.push(tokio::spawn(table::draw(running.handle.clone(), troubles)));
+        running
+            .helpers
+            .push(tokio::spawn(table::draw(running.handle.clone(), troubles)));
     } else {
-        println!("watching {}; admin page http://{}/", running.manifests.display(), running.admin);
+        println!(
+            "watching {}; admin page http://{}/",
+            running.manifests.display(),
+            running.admin
+        );
     }
     let kept = running.keep(Some(&path), stop_signal()).await?;
     println!(
@@ -128,12 +142,18 @@ pub fn state_dir(flag: Option<&Path>, config: Option<&Config>) -> Result<PathBuf
     if rustix::process::geteuid().is_root() {
         return Ok("/var/lib/egress-proxies".into());
     }
-    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     variable("XDG_STATE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
         .map(|dir| dir.join("egress-proxies"))
         .ok_or_else(|| {
-            Failure::refused("--state-dir: (missing): neither XDG_STATE_HOME nor HOME is set: name a directory")
+            Failure::refused(
+                "--state-dir: (missing): neither XDG_STATE_HOME nor HOME is set: name a directory",
+            )
         })
 }
 
@@ -157,14 +177,21 @@ struct Running {
 }
 
 async fn start(site: Site) -> Result<Running, Failure> {
-    let Site { config, manifests, state_dir, take_over } = site;
+    let Site {
+        config,
+        manifests,
+        state_dir,
+        take_over,
+    } = site;
     let listener = TcpListener::bind(config.admin.listen).await.map_err(|e| {
         Failure::refused(format!(
             "admin.listen: {}: cannot listen there ({e}): choose a free port, or 0",
             config.admin.listen
         ))
     })?;
-    let admin = listener.local_addr().map_err(|e| Failure::failed(format!("admin page: {e}")))?;
+    let admin = listener
+        .local_addr()
+        .map_err(|e| Failure::failed(format!("admin page: {e}")))?;
     std::fs::read_dir(&manifests).map_err(|e| {
         Failure::refused(format!(
             "--manifests: {}: cannot be read ({e}): name a readable directory",
@@ -182,7 +209,9 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let engine_metrics = EngineMetrics::default();
     let sweeps = sweeper::SweepMetrics::default();
     let registry = Arc::new(registry(&engine_metrics, &calls, &sweeps));
-    let providers = Arc::new(Providers::new(observed(&config, &store, &state_dir, &calls)?));
+    let providers = Arc::new(Providers::new(observed(
+        &config, &store, &state_dir, &calls,
+    )?));
     let credentials = Arc::new(StandaloneCredentials::new(store.credentials()));
     let parts = Parts {
         store: Arc::new(store.clone()),
@@ -192,7 +221,10 @@ async fn start(site: Site) -> Result<Running, Failure> {
         permits: Arc::new(permits::StoreLock(store.clone())),
     };
     let (engine, handle) = Engine::new(parts, engine_metrics);
-    let records = engine.load().await.map_err(|e| Failure::refused(e.to_string()))?;
+    let records = engine
+        .load()
+        .await
+        .map_err(|e| Failure::refused(e.to_string()))?;
     let mut recorded: Vec<(ProxyId, MachineUid)> = Vec::new();
     for (id, record) in records {
         match record {
@@ -204,25 +236,36 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let manifest_troubles = Troubles::default();
     let config_troubles = Troubles::default();
     let provider_troubles = Troubles::default();
-    let sources =
-        [manifest_troubles.clone(), config_troubles.clone(), provider_troubles.clone()];
+    let sources = [
+        manifest_troubles.clone(),
+        config_troubles.clone(),
+        provider_troubles.clone(),
+    ];
     let all_troubles: Arc<dyn Fn() -> Vec<String> + Send + Sync> = Arc::new(move || {
         let read = |t: &Troubles| t.lock().unwrap_or_else(PoisonError::into_inner).clone();
         sources.iter().flat_map(read).collect()
     });
     let token = admin::write_token(&state_dir)?;
-    store.write_admin(admin).map_err(|e| Failure::refused(e.to_string()))?;
+    store
+        .write_admin(admin)
+        .map_err(|e| Failure::refused(e.to_string()))?;
     let (requests, prune) = mpsc::channel(4);
     let page = egress_engine::admin::router(handle.clone(), registry, all_troubles.clone());
     let page = admin::router(page, token, requests);
     let helpers = vec![
         tokio::spawn(async move {
-            if let Err(e) = egress_engine::admin::serve(listener, page, std::future::pending()).await {
+            if let Err(e) =
+                egress_engine::admin::serve(listener, page, std::future::pending()).await
+            {
                 tracing::error!("the admin page ended: {e}");
             }
         }),
         tokio::spawn(check_forever(providers.clone(), provider_troubles)),
-        tokio::spawn(sweeper::sweep_forever(handle.clone(), store.clone(), sweeps)),
+        tokio::spawn(sweeper::sweep_forever(
+            handle.clone(),
+            store.clone(),
+            sweeps,
+        )),
     ];
     let keeper = Keeper::new(
         handle.clone(),
@@ -257,7 +300,9 @@ async fn start(site: Site) -> Result<Running, Failure> {
 
 async fn open_store(config: &Config, dir: &Path, take_over: bool) -> Result<FileStore, Failure> {
     let host = host_id().map_err(|e| {
-        Failure::refused(format!("/etc/machine-id cannot be read ({e}): make it readable"))
+        Failure::refused(format!(
+            "/etc/machine-id cannot be read ({e}): make it readable"
+        ))
     })?;
     let (dir, installation) = (dir.to_owned(), config.installation());
     tokio::task::spawn_blocking(move || {
@@ -305,7 +350,11 @@ impl Running {
         let mut watch = watch::Watch::new();
         watch.add(&self.manifests);
         if let Some(dir) = config_path.and_then(Path::parent) {
-            watch.add(if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+            watch.add(if dir.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                dir
+            });
         }
         let mut config_text = config_path.and_then(|p| std::fs::read(p).ok());
         tokio::pin!(stop);
@@ -363,7 +412,10 @@ impl Running {
                 lines
             }
         };
-        *self.config_troubles.lock().unwrap_or_else(PoisonError::into_inner) = troubles;
+        *self
+            .config_troubles
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = troubles;
     }
 
     async fn end(
@@ -373,12 +425,11 @@ impl Running {
         for helper in &self.helpers {
             helper.abort();
         }
-        let result = match ended {
-            Some(result) => result,
-            None => {
-                let _ = self.stop_engine.send(());
-                self.engine.await
-            }
+        let result = if let Some(result) = ended {
+            result
+        } else {
+            let _ = self.stop_engine.send(());
+            self.engine.await
         };
         admin::remove_token(&self.state_dir);
         let _ = self.store.remove_admin();
@@ -414,7 +465,10 @@ async fn check_forever(providers: Arc<Providers>, troubles: Troubles) {
                     }
                     debug_assert_eq!(
                         report.reason() == CheckReason::Ready,
-                        report.findings.iter().all(|f| f.severity == Severity::Warning)
+                        report
+                            .findings
+                            .iter()
+                            .all(|f| f.severity == Severity::Warning)
                     );
                 }
                 Err(e) => found.push(format!("provider {}: {}", provider.name(), e.chain())),
@@ -425,6 +479,11 @@ async fn check_forever(providers: Arc<Providers>, troubles: Troubles) {
         }
         let sooner = !found.is_empty();
         *troubles.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        tokio::time::sleep(if sooner { CHECK_PERIOD / 20 } else { CHECK_PERIOD }).await;
+        tokio::time::sleep(if sooner {
+            CHECK_PERIOD / 20
+        } else {
+            CHECK_PERIOD
+        })
+        .await;
     }
 }

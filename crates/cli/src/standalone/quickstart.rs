@@ -42,21 +42,35 @@ pub async fn run() -> Result<(), Failure> {
         Ok(())
     };
     write().map_err(|e: std::io::Error| {
-        Failure::refused(format!("{}: cannot be written ({e}): make room, or set TMPDIR", manifests.display()))
+        Failure::refused(format!(
+            "{}: cannot be written ({e}): make room, or set TMPDIR",
+            manifests.display()
+        ))
     })?;
-    let config = Config::read(CONFIG).map_err(|findings| Failure::faults("quick start", &findings))?;
-    let site = Site { config, manifests: manifests.clone(), state_dir: root.join("state"), take_over: false };
+    let config =
+        Config::read(CONFIG).map_err(|findings| Failure::faults("quick start", &findings))?;
+    let site = Site {
+        config,
+        manifests: manifests.clone(),
+        state_dir: root.join("state"),
+        take_over: false,
+    };
 
     let echo = TcpListener::bind("127.0.0.1:0")
         .await
         .map_err(|e| Failure::failed(format!("the echo page cannot listen on 127.0.0.1: {e}")))?;
-    let page = echo.local_addr().map_err(|e| Failure::failed(format!("echo page: {e}")))?;
+    let page = echo
+        .local_addr()
+        .map_err(|e| Failure::failed(format!("echo page: {e}")))?;
     let echo = tokio::spawn(egress_proxyd::echo::serve(echo, std::future::pending()));
 
     println!("Starting three proxies on this host...\n");
     let running = start(site).await?;
-    let (handle, credentials, state) =
-        (running.handle.clone(), running.credentials.clone(), running.state_dir.clone());
+    let (handle, credentials, state) = (
+        running.handle.clone(),
+        running.credentials.clone(),
+        running.state_dir.clone(),
+    );
     let shown = tokio::spawn(async move {
         for name in NAMES {
             show(&handle, credentials.as_ref(), name, page).await;
@@ -119,17 +133,30 @@ async fn keep(mut running: Running, manifests: &Path) -> Result<(), Failure> {
     }
 }
 
-async fn show(handle: &Handle, credentials: &dyn Credentials, name: &str, page: std::net::SocketAddr) {
-    let Ok(id) = ProxyId::new("default", name) else { return };
+async fn show(
+    handle: &Handle,
+    credentials: &dyn Credentials,
+    name: &str,
+    page: std::net::SocketAddr,
+) {
+    let Ok(id) = ProxyId::new("default", name) else {
+        return;
+    };
     let mut changes = handle.changes();
     let mut told = false;
     loop {
         let view = handle.view(&id);
-        let serving = view.as_ref().and_then(|v| v.status.condition(ConditionType::Serving));
+        let serving = view
+            .as_ref()
+            .and_then(|v| v.status.condition(ConditionType::Serving));
         if serving.is_some_and(|c| c.status == ConditionStatus::True) {
             break;
         }
-        if tokio::time::timeout(PATIENCE, changes.changed()).await.is_err() && !told {
+        if tokio::time::timeout(PATIENCE, changes.changed())
+            .await
+            .is_err()
+            && !told
+        {
             told = true;
             let why = view
                 .iter()
@@ -167,7 +194,10 @@ fn private_dir() -> Result<PathBuf, Failure> {
         .map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = base.join(format!("egress-proxies-quickstart-{user}"));
     let refused = |why: String| {
-        Failure::refused(format!("{}: {why}: remove it, or set TMPDIR to a directory of yours", dir.display()))
+        Failure::refused(format!(
+            "{}: {why}: remove it, or set TMPDIR to a directory of yours",
+            dir.display()
+        ))
     };
     match fs::DirBuilder::new().mode(0o700).create(&dir) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -175,7 +205,8 @@ fn private_dir() -> Result<PathBuf, Failure> {
         }
         _ => {}
     }
-    let metadata = fs::symlink_metadata(&dir).map_err(|e| refused(format!("cannot be read ({e})")))?;
+    let metadata =
+        fs::symlink_metadata(&dir).map_err(|e| refused(format!("cannot be read ({e})")))?;
     if !metadata.is_dir() || metadata.uid() != user || metadata.mode() & 0o077 != 0 {
         return Err(refused("is not a private directory of this user".into()));
     }

@@ -15,12 +15,17 @@ pub async fn rebuild(store: &FileStore, providers: &[ProviderName]) -> Result<us
     let installation = store.identity().installation;
     let marks: Vec<Mark> = egress_local::marks_on_this_host()
         .map_err(|e| {
-            Failure::refused(format!("/proc cannot be read ({e}): mount it, then start again"))
+            Failure::refused(format!(
+                "/proc cannot be read ({e}): mount it, then start again"
+            ))
         })?
         .into_iter()
         .filter(|mark| mark.installation == installation && providers.contains(&mark.provider))
         .collect();
-    let writers: BTreeSet<_> = marks.iter().filter_map(|mark| mark.writer.clone()).collect();
+    let writers: BTreeSet<_> = marks
+        .iter()
+        .filter_map(|mark| mark.writer.clone())
+        .collect();
     if writers.len() > 1 {
         let names: Vec<&str> = writers.iter().map(egress_core::WriterId::as_str).collect();
         return Err(Failure::refused(format!(
@@ -31,11 +36,15 @@ pub async fn rebuild(store: &FileStore, providers: &[ProviderName]) -> Result<us
         )));
     }
     if let Some(writer) = writers.first() {
-        store.adopt_writer(writer).map_err(|e| Failure::refused(e.to_string()))?;
+        store
+            .adopt_writer(writer)
+            .map_err(|e| Failure::refused(e.to_string()))?;
     }
     let mut newest: BTreeMap<_, Mark> = BTreeMap::new();
     for mark in marks {
-        let later = newest.get(&mark.proxy).is_none_or(|known| known.attempt < mark.attempt);
+        let later = newest
+            .get(&mark.proxy)
+            .is_none_or(|known| known.attempt < mark.attempt);
         if later {
             newest.insert(mark.proxy.clone(), mark);
         }
@@ -53,8 +62,14 @@ async fn rebuild_one(store: &FileStore, mark: Mark) -> Result<bool, Failure> {
         return Ok(false);
     }
     let installation = store.identity().installation;
-    if let Some(incarnation) = mark.uid.incarnation(&installation, &mark.proxy, INCARNATIONS) {
-        store.set_incarnation(&mark.proxy, incarnation - 1).await.map_err(failed)?;
+    if let Some(incarnation) = mark
+        .uid
+        .incarnation(&installation, &mark.proxy, INCARNATIONS)
+    {
+        store
+            .set_incarnation(&mark.proxy, incarnation - 1)
+            .await
+            .map_err(failed)?;
     }
     let mut record = Record::new(mark.uid, installation, mark.proxy.clone());
     record.last_attempt = mark.attempt;
@@ -71,7 +86,10 @@ async fn rebuild_one(store: &FileStore, mark: Mark) -> Result<bool, Failure> {
         unsettled: false,
         retiring: None,
     });
-    store.save(&mark.proxy, &record, None).await.map_err(failed)?;
+    store
+        .save(&mark.proxy, &record, None)
+        .await
+        .map_err(failed)?;
     tracing::warn!(proxy = %mark.proxy, "the record was lost and is rebuilt from the machine's mark");
     Ok(true)
 }

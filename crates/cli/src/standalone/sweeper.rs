@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
 /// The time from one sweep to the next.
-const PERIOD: Duration = Duration::from_secs(600);
+const PERIOD: Duration = Duration::from_mins(10);
 /// How many might be collected in one sweep, once collecting is offered.
 const CAP: usize = 5;
 
@@ -58,7 +58,10 @@ impl SweepMetrics {
             (Class::surplus, SuspectClass::Surplus),
             (Class::leftover, SuspectClass::Leftover),
         ] {
-            let label = Suspects { provider: provider.to_string(), class };
+            let label = Suspects {
+                provider: provider.to_string(),
+                class,
+            };
             let count = i64::try_from(report.count(counted)).unwrap_or(i64::MAX);
             self.suspects.get_or_create(&label).set(count);
         }
@@ -77,8 +80,13 @@ pub async fn sweep_forever(handle: Handle, store: FileStore, metrics: SweepMetri
             let Ok(listing) = provider.list(&lane.expected()).await else {
                 continue; // counted and told where the call is observed
             };
-            let Some(known) = known(&store).await else { continue };
-            let now = Now { since_start: epoch.elapsed(), wall: jiff::Timestamp::now() };
+            let Some(known) = known(&store).await else {
+                continue;
+            };
+            let now = Now {
+                since_start: epoch.elapsed(),
+                wall: jiff::Timestamp::now(),
+            };
             let guards = guards(&handle, &store);
             let earlier = sightings.entry(provider.name().clone()).or_default();
             let report = sweep(&listing, &known, &guards, earlier, now);
@@ -100,7 +108,11 @@ fn guards(handle: &Handle, store: &FileStore) -> Guards {
         scope: Namespaces::All,
         read_live: Namespaces::All,
         synced: Synced::Yes,
-        store: if handle.store_trouble().is_none() { Health::Healthy } else { Health::Unhealthy },
+        store: if handle.store_trouble().is_none() {
+            Health::Healthy
+        } else {
+            Health::Unhealthy
+        },
         provider: Health::Healthy,
         cap: CAP,
         period: PERIOD,

@@ -48,7 +48,7 @@ fn frame(handle: &Handle, troubles: &[String], before: usize) -> usize {
     let all = table.lines().count();
     let mut text = String::new();
     if before > 0 {
-        text.push_str(&format!("\x1b[{before}A\x1b[J"));
+        text = format!("\x1b[{before}A\x1b[J");
     }
     let mut count = 0;
     let more = (all > room).then(|| format!("... and {} more", all - room));

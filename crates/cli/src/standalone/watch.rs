@@ -25,7 +25,10 @@ impl Watch {
         if let Err(e) = &watcher {
             tracing::warn!("changes of files are not told ({e}): they are noticed within 10 s");
         }
-        Self { watcher: watcher.ok(), changed }
+        Self {
+            watcher: watcher.ok(),
+            changed,
+        }
     }
 
     /// Watches the entries of a directory too. One that is not there is tried again by the

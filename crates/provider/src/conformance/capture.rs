@@ -21,7 +21,10 @@ pub(super) struct Transcript(Arc<Mutex<String>>);
 impl Transcript {
     /// What was said so far.
     pub(super) fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
     /// Adds a line of one's own.
     pub(super) fn say(&self, line: impl fmt::Display) {
@@ -31,7 +34,10 @@ impl Transcript {
     }
     /// Runs a call and listens.
     pub(super) async fn listen<F: Future>(&self, call: F) -> F::Output {
-        let recorder = Recorder { transcript: self.clone(), spans: AtomicU64::new(1) };
+        let recorder = Recorder {
+            transcript: self.clone(),
+            spans: AtomicU64::new(1),
+        };
         call.with_subscriber(recorder).await
     }
 }

@@ -118,8 +118,8 @@ pub trait Harness: Send + Sync {
     /// process makes it. Earlier instances stay usable: they are the frozen old process.
     async fn restart(&self) -> Offered<Arc<dyn Provider>>;
 
-    /// Undoes every fault that is not a machine (network, credentials, capacity, cluster,
-    /// quorum, blind spot, agent, locks, pending losses). Called after each case.
+    /// Undoes every fault that does not lie on a machine (network, credentials, capacity,
+    /// precondition, cluster, quorum, blind spot, pending losses). Called after each case.
     async fn heal(&self) -> Offered;
 
     /// Everything in the world that could be left behind: machines, disks, seeds, tasks,
@@ -155,7 +155,9 @@ pub trait Harness: Send + Sync {
 
     /// A provider of another installation over the same world.
     async fn other_installation(&self) -> Offered<Arc<dyn Provider>> {
-        Err(Refusal::NotOffered("make a provider of another installation"))
+        Err(Refusal::NotOffered(
+            "make a provider of another installation",
+        ))
     }
 
     /// Every mutating request that reached the world so far, one line each, oldest first.

@@ -6,8 +6,16 @@ use std::fmt::Write as _;
 /// Rule, case, time and result, one line each; the reason of what did not pass below it; the
 /// sums last.
 pub fn render(results: &[CaseResult]) -> String {
-    let width = results.iter().map(|r| r.title.chars().count()).max().unwrap_or(0).max(4);
-    let mut table = format!("{:<4}  {:<width$}  {:>9}  RESULT\n", "RULE", "CASE", "SECONDS");
+    let width = results
+        .iter()
+        .map(|r| r.title.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(4);
+    let mut table = format!(
+        "{:<4}  {:<width$}  {:>9}  RESULT\n",
+        "RULE", "CASE", "SECONDS"
+    );
     let (mut passed, mut failed, mut not_run) = (0, 0, 0);
     for result in results {
         let (word, why) = match &result.outcome {
@@ -22,7 +30,11 @@ pub fn render(results: &[CaseResult]) -> String {
         }
         let seconds = result.duration.as_secs_f64();
         // Writing to a string does not fail.
-        let _ = writeln!(table, "{:<4}  {:<width$}  {seconds:>9.2}  {word}", result.rule, result.title);
+        let _ = writeln!(
+            table,
+            "{:<4}  {:<width$}  {seconds:>9.2}  {word}",
+            result.rule, result.title
+        );
         if let Some(why) = why {
             let _ = writeln!(table, "      {why}");
         }
@@ -48,8 +60,16 @@ mod tests {
         };
         let table = render(&[
             line("C1", "one stays one", Outcome::Passed),
-            line("D4", "protected is left", Outcome::NotRun("the harness cannot protect".into())),
-            line("L1", "all or an error", Outcome::Failed("two of three".into())),
+            line(
+                "D4",
+                "protected is left",
+                Outcome::NotRun("the harness cannot protect".into()),
+            ),
+            line(
+                "L1",
+                "all or an error",
+                Outcome::Failed("two of three".into()),
+            ),
         ]);
         assert_eq!(
             table,

@@ -21,13 +21,23 @@ pub struct Subject {
 impl Subject {
     /// A provider alone: enough for the basic tier. `identity` is the provider's own.
     pub fn alone(provider: Arc<dyn Provider>, identity: Identity) -> Self {
-        Self { provider: Some(provider), identity, harness: None, wrap: Arc::new(|p| p) }
+        Self {
+            provider: Some(provider),
+            identity,
+            harness: None,
+            wrap: Arc::new(|p| p),
+        }
     }
 
     /// The provider that this harness makes; each case gets a new instance.
     pub fn on(harness: Arc<dyn Harness>) -> Self {
         let identity = harness.identity();
-        Self { provider: None, identity, harness: Some(harness), wrap: Arc::new(|p| p) }
+        Self {
+            provider: None,
+            identity,
+            harness: Some(harness),
+            wrap: Arc::new(|p| p),
+        }
     }
 
     /// The same subject with a layer around each instance.
@@ -71,14 +81,21 @@ impl Options {
             tier,
             filter: None,
             run_id: run_id.into(),
-            size: MachineSize { cpus: 1, memory_mib: 512, disk_gib: 4 },
+            size: MachineSize {
+                cpus: 1,
+                memory_mib: 512,
+                disk_gib: 4,
+            },
         }
     }
 
     /// Whether a case belongs to this run.
     pub fn chooses(&self, case: &Case) -> bool {
         case.tier <= self.tier
-            && self.filter.as_deref().is_none_or(|f| case.rule == f || case.title.contains(f))
+            && self
+                .filter
+                .as_deref()
+                .is_none_or(|f| case.rule == f || case.title.contains(f))
     }
 }
 
@@ -111,7 +128,11 @@ pub struct CaseResult {
 /// Runs the chosen cases one after the other.
 pub async fn run(subject: &Subject, options: &Options) -> Vec<CaseResult> {
     let mut results = Vec::new();
-    for (number, case) in cases().iter().enumerate().filter(|(_, c)| options.chooses(c)) {
+    for (number, case) in cases()
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| options.chooses(c))
+    {
         results.push(run_case(subject, options, number, case).await);
     }
     results
@@ -131,8 +152,16 @@ pub async fn run_case(
         Err(Miss::Failed(why)) => Outcome::Failed(why),
         Err(Miss::NotRun(why)) => Outcome::NotRun(why),
     };
-    let Case { rule, title, tier, .. } = *case;
-    CaseResult { rule, title, tier, outcome, duration: begun.elapsed() }
+    let Case {
+        rule, title, tier, ..
+    } = *case;
+    CaseResult {
+        rule,
+        title,
+        tier,
+        outcome,
+        duration: begun.elapsed(),
+    }
 }
 
 async fn judge(
@@ -156,7 +185,9 @@ async fn judge(
     let body = tokio::spawn(tokio::time::timeout(deadline, (case.run)(trial.clone())));
     let verdict = match body.await {
         Ok(Ok(verdict)) => verdict,
-        Ok(Err(_)) => Err(Miss::Failed(format!("the case did not end within {deadline:?}"))),
+        Ok(Err(_)) => Err(Miss::Failed(format!(
+            "the case did not end within {deadline:?}"
+        ))),
         Err(panic) => Err(Miss::Failed(format!("panicked: {panic}"))),
     };
     let failed = matches!(verdict, Err(Miss::Failed(_)));
@@ -164,7 +195,10 @@ async fn judge(
     let leaked = leak(&trial, &before).await?;
     match verdict {
         Err(Miss::Failed(why)) => Err(Miss::Failed(why)),
-        _ if !trouble.is_empty() => Err(Miss::Failed(format!("clearing away: {}", trouble.join("; ")))),
+        _ if !trouble.is_empty() => Err(Miss::Failed(format!(
+            "clearing away: {}",
+            trouble.join("; ")
+        ))),
         _ if !leaked.is_empty() => Err(Miss::Failed(format!("left behind: {}", leaked.join(", ")))),
         other => other,
     }
@@ -197,7 +231,10 @@ async fn leak(trial: &Trial, before: &[String]) -> Result<Vec<String>, Miss> {
     loop {
         let now = stock(trial).await?;
         let more = now.iter().filter(|l| !before.contains(l)).cloned();
-        let less = before.iter().filter(|l| !now.contains(l)).map(|l| format!("missing: {l}"));
+        let less = before
+            .iter()
+            .filter(|l| !now.contains(l))
+            .map(|l| format!("missing: {l}"));
         let leaked: Vec<String> = more.chain(less).collect();
         if leaked.is_empty() || Instant::now() >= end {
             return Ok(leaked);

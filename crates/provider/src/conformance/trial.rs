@@ -1,7 +1,9 @@
 //! One run of one case: its machines, how they are driven, and what is cleared away after it.
 
 use super::{Harness, Offered, PowerEvent, Refusal, Stranger};
-use crate::{Capabilities, Error, Listing, Operation, Permit, Progress, Provider, RecordedSlot, Result};
+use crate::{
+    Capabilities, Error, Listing, Operation, Permit, Progress, Provider, RecordedSlot, Result,
+};
 use egress_core::{
     Claim, ErrorClass, Handle, Identity, MachineKey, MachineUid, Mark, ProxyId, Slot, Standing,
     machine::{Addresses, ConfigHash, MachineSize, MachineState, ObservedMachine, WantedMachine},
@@ -37,7 +39,11 @@ impl From<Refusal> for Miss {
 
 impl From<Error> for Miss {
     fn from(error: Error) -> Self {
-        Self::Failed(format!("{} where no error was due: {}", error.class(), error.chain()))
+        Self::Failed(format!(
+            "{} where no error was due: {}",
+            error.class(),
+            error.chain()
+        ))
     }
 }
 
@@ -58,11 +64,19 @@ pub(super) struct Machine {
     pub(super) wanted: WantedMachine,
     pub(super) claim: Claim,
     pub(super) by: Arc<dyn Provider>,
+    /// Steps that were begun one by one; more than [`MOST_STEPS`] is going in circles.
+    steps: usize,
 }
+
+/// No provider needs more steps than this to make a machine and to remove it.
+const MOST_STEPS: usize = 80;
 
 impl Machine {
     pub(super) fn recorded(&self) -> RecordedSlot {
-        RecordedSlot { key: self.key.clone(), slot: self.claim.slot.clone() }
+        RecordedSlot {
+            key: self.key.clone(),
+            slot: self.claim.slot.clone(),
+        }
     }
 }
 
@@ -128,12 +142,17 @@ impl Trial {
 
     /// The names of all machines this case ever wished for.
     pub(super) fn names(&self) -> Vec<String> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The harness; a case that asks for it without one is not run.
     pub(super) fn world(&self) -> Verdict<&dyn Harness> {
-        self.harness.as_deref().ok_or_else(|| Miss::NotRun("needs a harness".into()))
+        self.harness
+            .as_deref()
+            .ok_or_else(|| Miss::NotRun("needs a harness".into()))
     }
 
     /// A new instance of the provider under test.
@@ -152,7 +171,9 @@ impl Trial {
         let uid: MachineUid = name.parse().map_err(|e| Miss::Failed(format!("{e}")))?;
         let proxy =
             ProxyId::new(&self.namespace, &name).map_err(|e| Miss::Failed(format!("{e}")))?;
-        let clients = "127.0.0.0/8".parse().map_err(|e| Miss::Failed(format!("{e}")))?;
+        let clients = "127.0.0.0/8"
+            .parse()
+            .map_err(|e| Miss::Failed(format!("{e}")))?;
         let verifier = Verifier::new(GENERATED_USER, &format!("password of {name}"));
         let wanted = WantedMachine {
             proxy,
@@ -160,7 +181,10 @@ impl Trial {
             settings: ProxySettings {
                 port: None,
                 clients: vec![clients],
-                auth: Auth::Basic { verifiers: vec![verifier], generation: 1 },
+                auth: Auth::Basic {
+                    verifiers: vec![verifier],
+                    generation: 1,
+                },
             },
             config_hash: ConfigHash::of(name.as_bytes()),
         };
@@ -191,7 +215,13 @@ impl Trial {
             claim.standing,
             claim.attempt
         );
-        let machine = Machine { key, wanted, claim, by: provider.clone() };
+        let machine = Machine {
+            key,
+            wanted,
+            claim,
+            by: provider.clone(),
+            steps: 0,
+        };
         self.remember(&machine);
         Ok(machine)
     }
@@ -199,7 +229,12 @@ impl Trial {
     /// Every slot that this case has used.
     pub(super) fn taken(&self) -> Vec<Slot> {
         let traces = self.traces();
-        traces.machines.iter().map(|m| m.claim.slot.clone()).chain(traces.strangers.clone()).collect()
+        traces
+            .machines
+            .iter()
+            .map(|m| m.claim.slot.clone())
+            .chain(traces.strangers.clone())
+            .collect()
     }
 
     fn remember(&self, machine: &Machine) {
@@ -216,14 +251,22 @@ impl Trial {
         operation: Operation,
         call: impl Future<Output = Result<T>>,
     ) -> Verdict<Result<T>> {
-        tokio::time::timeout(self.call_deadline, call).await.map_err(|_| {
-            Miss::Failed(format!("{operation} did not end within {:?} (T1)", self.call_deadline))
-        })
+        tokio::time::timeout(self.call_deadline, call)
+            .await
+            .map_err(|_| {
+                Miss::Failed(format!(
+                    "{operation} did not end within {:?} (T1)",
+                    self.call_deadline
+                ))
+            })
     }
 
     /// A permit that lasts longer than any call.
     pub(super) fn permit(&self, machine: &Machine) -> Permit {
-        Permit::new(machine.claim.attempt, Instant::now() + PERMIT.max(self.call_deadline))
+        Permit::new(
+            machine.claim.attempt,
+            Instant::now() + PERMIT.max(self.call_deadline),
+        )
     }
 
     /// Writes down that the next call may send something.
@@ -328,7 +371,7 @@ impl Trial {
     }
 
     /// How long a machine may take up or down.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         self.caps.boot_timeout + self.caps.late_create.settle() + 2 * self.call_deadline
     }
 
@@ -348,6 +391,8 @@ impl Trial {
             let open = machine.claim.handles.clone();
             let answer = self.create_once(provider, machine).await?;
             if let Some(done) = self.begun(answer, &open).await? {
+                machine.steps += 1;
+                require!(machine.steps <= MOST_STEPS, "create goes in circles");
                 return Ok(done);
             }
             require!(Instant::now() < end, "create begins no further step");
@@ -365,6 +410,8 @@ impl Trial {
             let open = machine.claim.handles.clone();
             let answer = self.delete_once(provider, machine).await?;
             if let Some(done) = self.begun(answer, &open).await? {
+                machine.steps += 1;
+                require!(machine.steps <= MOST_STEPS, "delete goes in circles");
                 return Ok(done);
             }
             require!(Instant::now() < end, "delete begins no further step");
@@ -393,7 +440,10 @@ impl Trial {
         let provider = self.provider.clone();
         let limit = self.patience();
         let seen = self.until(&*provider, machine, limit, "come to rest", |state| {
-            !matches!(state, MachineState::InProgress { .. } | MachineState::Unknown { .. })
+            !matches!(
+                state,
+                MachineState::InProgress { .. } | MachineState::Unknown { .. }
+            )
         });
         Ok(seen.await?.state)
     }
@@ -415,7 +465,10 @@ impl Trial {
                 }
                 Err(error) => return Err(error.into()),
             };
-            require!(Instant::now() < end, "create does not come to an end; last: {last}");
+            require!(
+                Instant::now() < end,
+                "create does not come to an end; last: {last}"
+            );
         }
     }
 
@@ -435,7 +488,10 @@ impl Trial {
                 }
                 Err(error) => return Err(error.into()),
             };
-            require!(Instant::now() < end, "delete does not come to an end; last: {last}");
+            require!(
+                Instant::now() < end,
+                "delete does not come to an end; last: {last}"
+            );
         }
     }
 
@@ -486,9 +542,13 @@ impl Trial {
         machine: &mut Machine,
     ) -> Verdict<ObservedMachine> {
         let limit = self.caps.boot_timeout + SHOWN;
-        self.until(provider, machine, limit, "run and report an address", |state| {
-            matches!(state, MachineState::Running(Addresses::Reported { .. }))
-        })
+        self.until(
+            provider,
+            machine,
+            limit,
+            "run and report an address",
+            |state| matches!(state, MachineState::Running(Addresses::Reported { .. })),
+        )
         .await
     }
 
@@ -511,7 +571,10 @@ impl Trial {
     pub(super) async fn listing(&self, recorded: &[RecordedSlot]) -> Verdict<Listing> {
         let end = Instant::now() + SHOWN;
         loop {
-            match self.call(Operation::List, self.provider.list(recorded)).await? {
+            match self
+                .call(Operation::List, self.provider.list(recorded))
+                .await?
+            {
                 Ok(listing) => return Ok(listing),
                 Err(error) if may_repeat(&error) && Instant::now() < end => {
                     self.wait(Duration::from_secs(2)).await;
@@ -532,7 +595,11 @@ impl Trial {
                 .filter(|m| m.mark.uid == *machine.key.uid())
                 .map(|m| m.mark.slot.clone())
                 .collect();
-            require!(slots.len() < 2, "{} machines of one key: {slots:?}", slots.len());
+            require!(
+                slots.len() < 2,
+                "{} machines of one key: {slots:?}",
+                slots.len()
+            );
             if let [slot] = slots.as_slice() {
                 require!(
                     *slot == machine.claim.slot,
@@ -541,7 +608,11 @@ impl Trial {
                 );
                 return Ok(());
             }
-            require!(Instant::now() < end, "the machine {} is not listed", machine.key);
+            require!(
+                Instant::now() < end,
+                "the machine {} is not listed",
+                machine.key
+            );
             tokio::time::sleep(POLL).await;
         }
     }
@@ -555,11 +626,17 @@ impl Trial {
         );
         let listing = self.listing(&[machine.recorded()]).await?;
         require!(
-            listing.machines.iter().all(|m| m.mark.uid != *machine.key.uid()),
+            listing
+                .machines
+                .iter()
+                .all(|m| m.mark.uid != *machine.key.uid()),
             "after delete said done the machine is still listed"
         );
         require!(
-            listing.leftovers.iter().all(|l| l.machine != machine.key.name()),
+            listing
+                .leftovers
+                .iter()
+                .all(|l| l.machine != machine.key.name()),
             "after delete said done a seed of the machine is left over"
         );
         Ok(())
@@ -621,14 +698,21 @@ impl Trial {
     pub(super) async fn nothing_sent_since(&self, before: usize, during: &str) -> Verdict {
         let all = self.world()?.mutations().await?;
         let sent = all.get(before..).unwrap_or_default();
-        require!(sent.is_empty(), "during {during} something was sent: {sent:?}");
+        require!(
+            sent.is_empty(),
+            "during {during} something was sent: {sent:?}"
+        );
         Ok(())
     }
 
     /// Clears away what the case made. The unwrapped provider does it where the harness can
     /// make one, so that a fault of the one under test is not counted in every case.
     pub(super) async fn clear(&self, by_force: bool) -> Vec<String> {
-        let Traces { machines, strangers, seeds } = std::mem::take(&mut *self.traces());
+        let Traces {
+            machines,
+            strangers,
+            seeds,
+        } = std::mem::take(&mut *self.traces());
         let mut trouble = Vec::new();
         let harness = self.harness.as_deref();
         if let Some(harness) = harness {
@@ -637,7 +721,11 @@ impl Trial {
                 note(&mut trouble, "remove", harness.remove(slot).await);
             }
             for seed in &seeds {
-                note(&mut trouble, "remove a seed", harness.remove_seed(seed).await);
+                note(
+                    &mut trouble,
+                    "remove a seed",
+                    harness.remove_seed(seed).await,
+                );
             }
         }
         for mut machine in machines {
@@ -672,14 +760,19 @@ fn note(trouble: &mut Vec<String>, what: &str, outcome: Offered) {
 
 /// Whether the same call may be made again by itself.
 pub(super) fn may_repeat(error: &Error) -> bool {
-    matches!(error.class(), ErrorClass::Busy | ErrorClass::Transient | ErrorClass::OutcomeUnknown)
+    matches!(
+        error.class(),
+        ErrorClass::Busy | ErrorClass::Transient | ErrorClass::OutcomeUnknown
+    )
 }
 
 /// The error of a call that must fail.
 pub(super) fn refused<T: fmt::Debug>(what: &str, result: Result<T>) -> Verdict<Error> {
     match result {
         Err(error) => Ok(error),
-        Ok(answer) => Err(Miss::Failed(format!("{what} answered {answer:?} instead of an error"))),
+        Ok(answer) => Err(Miss::Failed(format!(
+            "{what} answered {answer:?} instead of an error"
+        ))),
     }
 }
 
@@ -700,7 +793,10 @@ pub(super) fn refused_as<T: fmt::Debug>(
 }
 
 /// Polls a call at most so many times; `None` when it has not ended by then.
-pub(super) async fn poll_at_most<F: Future + Unpin>(call: &mut F, polls: usize) -> Option<F::Output> {
+pub(super) async fn poll_at_most<F: Future + Unpin>(
+    call: &mut F,
+    polls: usize,
+) -> Option<F::Output> {
     let mut left = polls;
     std::future::poll_fn(|cx| {
         if left == 0 {

@@ -49,7 +49,12 @@ pub struct Faulty {
 impl Faulty {
     /// Wraps a provider; an empty script changes nothing.
     pub fn new(inner: Arc<dyn Provider>, script: Vec<Fault>) -> Self {
-        Self { inner, script, delay: Duration::ZERO, calls: Mutex::default() }
+        Self {
+            inner,
+            script,
+            delay: Duration::ZERO,
+            calls: Mutex::default(),
+        }
     }
 
     /// Makes each call wait so long first.
@@ -73,12 +78,23 @@ impl Faulty {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
-        let fault = self.script.iter().find(|f| f.operation == operation && f.call == number);
+        let fault = self
+            .script
+            .iter()
+            .find(|f| f.operation == operation && f.call == number);
         let error = |class| Error::new(class, operation, "script", "this call fails by script");
         match fault {
             None => call.await,
-            Some(Fault { side: Side::Before, class, .. }) => Err(error(*class)),
-            Some(Fault { side: Side::After, class, .. }) => {
+            Some(Fault {
+                side: Side::Before,
+                class,
+                ..
+            }) => Err(error(*class)),
+            Some(Fault {
+                side: Side::After,
+                class,
+                ..
+            }) => {
                 // Whatever it answered is lost.
                 let _ = call.await;
                 Err(error(*class))
@@ -108,7 +124,11 @@ impl Provider for Faulty {
         attempt: u32,
         taken: &[Slot],
     ) -> Result<Claim> {
-        self.play(Operation::Claim, self.inner.claim(key, wanted, attempt, taken)).await
+        self.play(
+            Operation::Claim,
+            self.inner.claim(key, wanted, attempt, taken),
+        )
+        .await
     }
     async fn create(
         &self,
@@ -117,16 +137,22 @@ impl Provider for Faulty {
         wanted: &WantedMachine,
         permit: &Permit,
     ) -> Result<Progress> {
-        self.play(Operation::Create, self.inner.create(key, claim, wanted, permit)).await
+        self.play(
+            Operation::Create,
+            self.inner.create(key, claim, wanted, permit),
+        )
+        .await
     }
     async fn get(&self, key: &MachineKey, claim: &Claim) -> Result<ObservedMachine> {
         self.play(Operation::Get, self.inner.get(key, claim)).await
     }
     async fn seal(&self, key: &MachineKey, claim: &Claim, permit: &Permit) -> Result<Progress> {
-        self.play(Operation::Seal, self.inner.seal(key, claim, permit)).await
+        self.play(Operation::Seal, self.inner.seal(key, claim, permit))
+            .await
     }
     async fn delete(&self, key: &MachineKey, claim: &Claim, permit: &Permit) -> Result<Progress> {
-        self.play(Operation::Delete, self.inner.delete(key, claim, permit)).await
+        self.play(Operation::Delete, self.inner.delete(key, claim, permit))
+            .await
     }
     async fn list(&self, recorded: &[RecordedSlot]) -> Result<Listing> {
         self.play(Operation::List, self.inner.list(recorded)).await

@@ -63,7 +63,10 @@ pub struct CallMetrics {
 impl Default for CallMetrics {
     fn default() -> Self {
         let histogram = || Histogram::new([0.001, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0]);
-        Self { calls: Family::default(), seconds: Family::new_with_constructor(histogram) }
+        Self {
+            calls: Family::default(),
+            seconds: Family::new_with_constructor(histogram),
+        }
     }
 }
 
@@ -89,7 +92,11 @@ impl CallMetrics {
         operation: Operation,
         class: Option<ErrorClass>,
     ) -> u64 {
-        let labels = CallLabels { provider: provider.clone(), operation, class };
+        let labels = CallLabels {
+            provider: provider.clone(),
+            operation,
+            class,
+        };
         self.calls.get_or_create(&labels).get()
     }
 }
@@ -103,7 +110,10 @@ pub struct Observed {
 impl Observed {
     /// Wraps a provider.
     pub fn new(inner: Arc<dyn Provider>, metrics: &CallMetrics) -> Self {
-        Self { inner, metrics: metrics.clone() }
+        Self {
+            inner,
+            metrics: metrics.clone(),
+        }
     }
 
     /// A call that is dropped before it ends is not counted: it has no outcome.
@@ -127,11 +137,18 @@ impl Observed {
         let class = result.as_ref().err().map(crate::Error::class);
         span.record("class", word(class));
         let provider = self.inner.name().clone();
-        let labels = CallLabels { provider: provider.clone(), operation, class };
+        let labels = CallLabels {
+            provider: provider.clone(),
+            operation,
+            class,
+        };
         self.metrics.calls.get_or_create(&labels).inc();
         self.metrics
             .seconds
-            .get_or_create(&TimeLabels { provider, operation })
+            .get_or_create(&TimeLabels {
+                provider,
+                operation,
+            })
             .observe(begun.elapsed().as_secs_f64());
         result
     }
@@ -149,7 +166,8 @@ impl Provider for Observed {
         self.inner.capabilities()
     }
     async fn check(&self) -> Result<Report> {
-        self.watch(Operation::Check, None, None, self.inner.check()).await
+        self.watch(Operation::Check, None, None, self.inner.check())
+            .await
     }
     async fn claim(
         &self,
@@ -169,21 +187,26 @@ impl Provider for Observed {
         permit: &Permit,
     ) -> Result<Progress> {
         let call = self.inner.create(key, claim, wanted, permit);
-        self.watch(Operation::Create, Some(key), Some(&claim.slot), call).await
+        self.watch(Operation::Create, Some(key), Some(&claim.slot), call)
+            .await
     }
     async fn get(&self, key: &MachineKey, claim: &Claim) -> Result<ObservedMachine> {
         let call = self.inner.get(key, claim);
-        self.watch(Operation::Get, Some(key), Some(&claim.slot), call).await
+        self.watch(Operation::Get, Some(key), Some(&claim.slot), call)
+            .await
     }
     async fn seal(&self, key: &MachineKey, claim: &Claim, permit: &Permit) -> Result<Progress> {
         let call = self.inner.seal(key, claim, permit);
-        self.watch(Operation::Seal, Some(key), Some(&claim.slot), call).await
+        self.watch(Operation::Seal, Some(key), Some(&claim.slot), call)
+            .await
     }
     async fn delete(&self, key: &MachineKey, claim: &Claim, permit: &Permit) -> Result<Progress> {
         let call = self.inner.delete(key, claim, permit);
-        self.watch(Operation::Delete, Some(key), Some(&claim.slot), call).await
+        self.watch(Operation::Delete, Some(key), Some(&claim.slot), call)
+            .await
     }
     async fn list(&self, recorded: &[RecordedSlot]) -> Result<Listing> {
-        self.watch(Operation::List, None, None, self.inner.list(recorded)).await
+        self.watch(Operation::List, None, None, self.inner.list(recorded))
+            .await
     }
 }

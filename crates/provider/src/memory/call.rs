@@ -36,7 +36,13 @@ impl Memory {
     /// A call that is about no claim.
     pub(super) fn call<'a>(&'a self, operation: Operation, target: &'a str) -> Call<'a> {
         let deadline = Instant::now() + self.settings.deadline;
-        Call { memory: self, operation, target, cluster: &self.cluster, deadline }
+        Call {
+            memory: self,
+            operation,
+            target,
+            cluster: &self.cluster,
+            deadline,
+        }
     }
 
     /// A call about a claim, and the number of its slot.
@@ -101,7 +107,8 @@ impl Call<'_> {
 
     /// A look at a slot, for the seed and the tasks of a claim.
     pub async fn look(&self, slot: u32, seed: &str, handles: &[Handle]) -> Result<Look> {
-        self.read(|state, now| state.look(slot, seed, handles, now)).await
+        self.read(|state, now| state.look(slot, seed, handles, now))
+            .await
     }
 
     /// Looks at every machine that the search for the key's mark shows, but for one slot.
@@ -118,13 +125,18 @@ impl Call<'_> {
             .await?;
         let mut undecided = None;
         for (number, look) in found {
-            let Some(machine) = &look.machine else { continue };
+            let Some(machine) = &look.machine else {
+                continue;
+            };
             if machine.hidden() {
                 let said = format!("the machine at {number} is locked, and its mark hidden");
                 undecided = Some((ErrorClass::Busy, said));
                 continue;
             }
-            match self.memory.whose(key, self.cluster, None, &slot_at(number), machine) {
+            match self
+                .memory
+                .whose(key, self.cluster, None, &slot_at(number), machine)
+            {
                 Whose::Ours(mark) => return Ok(Elsewhere::Ours(number, Box::new(look), mark)),
                 Whose::Foreign { .. } => {}
                 Whose::NotOwned => {
@@ -133,7 +145,9 @@ impl Call<'_> {
                 }
             }
         }
-        Ok(undecided.map_or(Elsewhere::Nowhere, |(class, said)| Elsewhere::Undecided(class, said)))
+        Ok(undecided.map_or(Elsewhere::Nowhere, |(class, said)| {
+            Elsewhere::Undecided(class, said)
+        }))
     }
 
     /// Sends one mutating request; `ask` is asked right before.
@@ -154,10 +168,15 @@ impl Call<'_> {
 
     /// The error of a failed task among the claim's handles, once in this process's life.
     pub fn tell_failures(&self, look: &Look) -> Result<()> {
-        let Some(failure) = self.memory.untold(&look.failures) else { return Ok(()) };
+        let Some(failure) = self.memory.untold(&look.failures) else {
+            return Ok(());
+        };
         let kind = failure.kind;
         Err(if failure.unexpected {
-            self.error(ErrorClass::OutcomeUnknown, format!("{kind} ended: unexpected status"))
+            self.error(
+                ErrorClass::OutcomeUnknown,
+                format!("{kind} ended: unexpected status"),
+            )
         } else {
             self.error(ErrorClass::Transient, format!("{kind} ended in an error"))
         })

@@ -30,7 +30,12 @@ impl Memory {
         let (network, refused, faults, cluster) = {
             let state = self.world.state();
             let refused = state.credential.file != state.credential.accepted;
-            (state.faults.network, refused, state.faults.clone(), state.cluster.clone())
+            (
+                state.faults.network,
+                refused,
+                state.faults.clone(),
+                state.cluster.clone(),
+            )
         };
         if network == Network::Silent {
             // The answer that never comes ends with the call's deadline.

@@ -2,7 +2,7 @@
 
 use super::{Memory, call::Elsewhere, slot_at, volume};
 use crate::{Operation, Result};
-use egress_core::machine::{Whose, WantedMachine};
+use egress_core::machine::{WantedMachine, Whose};
 use egress_core::{Claim, ErrorClass, MachineKey, Mark, Slot, Standing};
 
 impl Memory {
@@ -60,7 +60,11 @@ impl Memory {
     /// Every slot of the range, the key's first choice first.
     fn candidates(&self, key: &MachineKey) -> impl Iterator<Item = u32> + use<> {
         let (first, last) = (*self.settings.range.start(), *self.settings.range.end());
-        let count = if first > last { 0 } else { u64::from(last - first) + 1 };
+        let count = if first > last {
+            0
+        } else {
+            u64::from(last - first) + 1
+        };
         let choice = key.spread(count);
         (0..count).map(move |step| first + ((choice + step) % count) as u32)
     }

@@ -40,7 +40,9 @@ impl Memory {
         let seed = self.seed_of(key, claim);
         let look = call.look(slot, &seed, &claim.handles).await?;
         call.tell_failures(&look)?;
-        let next = self.next_for_create(key, claim, &look).map_err(|t| call.error(t.class, t.said))?;
+        let next = self
+            .next_for_create(key, claim, &look)
+            .map_err(|t| call.error(t.class, t.said))?;
         let ask = || permit.ask(call.operation, call.target);
         let begun = match next {
             Next::Done => return Ok(Progress::Done),
@@ -48,10 +50,14 @@ impl Memory {
             Next::Clone => {
                 self.check_preconditions(&call, key, slot, &seed).await?;
                 let mark = self.mark(key, claim, wanted);
-                let order =
-                    Order::Clone { name: key.name().into(), text: mark.to_string().into() };
+                let order = Order::Clone {
+                    name: key.name().into(),
+                    text: mark.to_string().into(),
+                };
                 let sent = call
-                    .send(slot, order, || permit.ask_creating(call.operation, call.target))
+                    .send(slot, order, || {
+                        permit.ask_creating(call.operation, call.target)
+                    })
                     .await;
                 let clone = match sent {
                     Err(error) if error.class() == ErrorClass::Conflict => {
@@ -59,26 +65,47 @@ impl Memory {
                     }
                     sent => sent?,
                 };
-                let upload = if look.seed { None } else { call.send(slot, Order::Upload { seed }, ask).await? };
+                let upload = if look.seed {
+                    None
+                } else {
+                    call.send(slot, Order::Upload { seed }, ask).await?
+                };
                 clone.into_iter().chain(upload).collect()
             }
-            Next::Upload => call.send(slot, Order::Upload { seed }, ask).await?.into_iter().collect(),
+            Next::Upload => call
+                .send(slot, Order::Upload { seed }, ask)
+                .await?
+                .into_iter()
+                .collect(),
             Next::Configure => {
                 let configured = Arc::new(self.configured(key, claim, wanted));
-                call.send(slot, Order::Configure { seed, configured }, ask).await?;
-                call.send(slot, Order::Start, ask).await?.into_iter().collect()
+                call.send(slot, Order::Configure { seed, configured }, ask)
+                    .await?;
+                call.send(slot, Order::Start, ask)
+                    .await?
+                    .into_iter()
+                    .collect()
             }
-            Next::Start => call.send(slot, Order::Start, ask).await?.into_iter().collect(),
+            Next::Start => call
+                .send(slot, Order::Start, ask)
+                .await?
+                .into_iter()
+                .collect(),
             Next::Stop(mark) => {
                 let proof = Proof::new(&mark, look.at);
                 let ask = || {
                     ask()?;
                     proof.spend(call.operation, &claim.slot)
                 };
-                call.send(slot, Order::Stop, ask).await?.into_iter().collect::<Vec<_>>()
+                call.send(slot, Order::Stop, ask)
+                    .await?
+                    .into_iter()
+                    .collect::<Vec<_>>()
             }
         };
-        let step = begun.first().map_or_else(String::new, |handle| handle.step.clone());
+        let step = begun
+            .first()
+            .map_or_else(String::new, |handle| handle.step.clone());
         Ok(self.in_progress(step, begun))
     }
 
@@ -89,7 +116,10 @@ impl Memory {
         look: &Look,
     ) -> Result<Next, Trouble> {
         if let Some(host) = &look.blind {
-            return Err(Trouble::new(ErrorClass::Transient, format!("{host} does not answer")));
+            return Err(Trouble::new(
+                ErrorClass::Transient,
+                format!("{host} does not answer"),
+            ));
         }
         let Some(machine) = &look.machine else {
             // Nothing but an upload can run at an empty slot: it may go on beside the clone.
@@ -98,20 +128,30 @@ impl Memory {
         let whose = self.whose(key, &claim.cluster, Some(&claim.slot), &claim.slot, machine);
         let ours_runs = machine.power == Power::Running && machine.configured.is_some();
         match (&machine.lock, &whose) {
-            (Some(Lock::Held { reason, .. }), Whose::Ours(_)) if ours_runs && **reason != *CLONE_LOCK => {
+            (Some(Lock::Held { reason, .. }), Whose::Ours(_))
+                if ours_runs && **reason != *CLONE_LOCK =>
+            {
                 return Ok(Next::Done);
             }
-            (Some(lock), _) => return wait_for(lock, look.at, self.settings.stale_lock).map(Next::Wait),
+            (Some(lock), _) => {
+                return wait_for(lock, look.at, self.settings.stale_lock).map(Next::Wait);
+            }
             (None, _) => {}
         }
         let mark = match whose {
             Whose::Ours(mark) => mark,
             Whose::Foreign { .. } => {
-                return Err(Trouble::new(ErrorClass::Conflict, "the slot holds a machine of someone else"));
+                return Err(Trouble::new(
+                    ErrorClass::Conflict,
+                    "the slot holds a machine of someone else",
+                ));
             }
             Whose::NotOwned => return Err(not_owned()),
         };
-        let upload_runs = look.tasks.iter().any(|task| task.step == RequestKind::Upload.as_str());
+        let upload_runs = look
+            .tasks
+            .iter()
+            .any(|task| task.step == RequestKind::Upload.as_str());
         match machine.power {
             Power::Running if ours_runs => Ok(Next::Done),
             Power::Running => Ok(Next::Stop(mark)),
@@ -119,9 +159,10 @@ impl Memory {
                 ErrorClass::NeedsOperator,
                 "an admin paused or hibernated the machine",
             )),
-            Power::IoError => {
-                Err(Trouble::new(ErrorClass::Capacity, "the machine is stuck on its storage"))
-            }
+            Power::IoError => Err(Trouble::new(
+                ErrorClass::Capacity,
+                "the machine is stuck on its storage",
+            )),
             Power::Stopped | Power::Crashed if machine.configured.is_some() => Ok(Next::Start),
             Power::Stopped | Power::Crashed if upload_runs => {
                 Ok(Next::Wait(RequestKind::Upload.as_str().to_owned()))
@@ -142,7 +183,8 @@ impl Memory {
         seed: &str,
     ) -> Result<Progress> {
         let look = call.look(slot, seed, &[]).await?;
-        self.next_for_create(key, claim, &look).map_err(|t| call.error(t.class, t.said))?;
+        self.next_for_create(key, claim, &look)
+            .map_err(|t| call.error(t.class, t.said))?;
         Ok(self.in_progress(RequestKind::Clone.as_str(), look.tasks))
     }
 
@@ -176,7 +218,9 @@ impl Memory {
                 }
             })
             .await?;
-        missing.map_or(Ok(()), |trouble| Err(call.error(trouble.class, trouble.said)))
+        missing.map_or(Ok(()), |trouble| {
+            Err(call.error(trouble.class, trouble.said))
+        })
     }
 
     fn mark(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Mark {
@@ -222,5 +266,8 @@ pub(super) fn wait_for(lock: &Lock, now: Instant, stale: Duration) -> Result<Str
 }
 
 pub(super) fn not_owned() -> Trouble {
-    Trouble::new(ErrorClass::NotOwned, "the machine has this key's name and not its mark")
+    Trouble::new(
+        ErrorClass::NotOwned,
+        "the machine has this key's name and not its mark",
+    )
 }

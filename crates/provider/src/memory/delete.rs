@@ -85,16 +85,25 @@ impl Memory {
         look: &Look,
     ) -> Result<Next, Trouble> {
         if let Some(host) = &look.blind {
-            return Err(Trouble::new(ErrorClass::Transient, format!("{host} does not answer")));
+            return Err(Trouble::new(
+                ErrorClass::Transient,
+                format!("{host} does not answer"),
+            ));
         }
-        if let Some(lock) = look.machine.as_ref().and_then(|machine| machine.lock.as_ref()) {
+        if let Some(lock) = look
+            .machine
+            .as_ref()
+            .and_then(|machine| machine.lock.as_ref())
+        {
             return wait_for(lock, look.at, self.settings.stale_lock).map(Next::Wait);
         }
         // A seed that is still on its way would be left behind.
         if let Some(task) = look.tasks.first() {
             return Ok(Next::Wait(task.step.clone()));
         }
-        let Some(machine) = &look.machine else { return Ok(Next::Gone) };
+        let Some(machine) = &look.machine else {
+            return Ok(Next::Gone);
+        };
         let mark = match self.whose(key, &claim.cluster, Some(&claim.slot), slot, machine) {
             Whose::Ours(mark) => mark,
             Whose::Foreign { .. } => return Ok(Next::Gone),

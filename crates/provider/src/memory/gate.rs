@@ -75,7 +75,11 @@ pub struct Request {
 
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} by {}#{}", self.kind, self.slot, self.provider, self.client)
+        write!(
+            f,
+            "{} {} by {}#{}",
+            self.kind, self.slot, self.provider, self.client
+        )
     }
 }
 

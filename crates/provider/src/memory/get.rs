@@ -8,7 +8,9 @@ use super::{
     state::Look,
 };
 use crate::{Operation, Result};
-use egress_core::machine::{Addresses, ConfigHash, MachineState, ObservedMachine, StopReason, Whose};
+use egress_core::machine::{
+    Addresses, ConfigHash, MachineState, ObservedMachine, StopReason, Whose,
+};
 use egress_core::{Claim, Host, MachineKey, Mark, ProxyId, Standing};
 use std::net::IpAddr;
 use tokio::time::Instant;
@@ -32,7 +34,9 @@ impl Memory {
                     (Whose::Ours(mark), _) => {
                         return Ok(self.ours(claim, number, &look, machine, &mark));
                     }
-                    (_, Some(lock)) => return Ok(ObservedMachine::only(self.locked(lock, look.at))),
+                    (_, Some(lock)) => {
+                        return Ok(ObservedMachine::only(self.locked(lock, look.at)));
+                    }
                     (Whose::NotOwned, None) => {
                         let restore = self.restored_mark(key, claim, machine).to_string();
                         return Ok(ObservedMachine::only(MachineState::NotOwned { restore }));
@@ -41,7 +45,9 @@ impl Memory {
                 }
             }
             None => match look.tasks.first() {
-                Some(task) => MachineState::InProgress { step: task.step.clone() },
+                Some(task) => MachineState::InProgress {
+                    step: task.step.clone(),
+                },
                 None => MachineState::Absent,
             },
         };
@@ -66,19 +72,25 @@ impl Memory {
         let runs = machine.power == Power::Running;
         let (state, busy) = match &machine.lock {
             None => (self.unlocked(claim, number, look.at, machine), None),
-            Some(Lock::Held { reason, .. }) if runs => {
-                (self.unlocked(claim, number, look.at, machine), Some(reason.to_string()))
-            }
+            Some(Lock::Held { reason, .. }) if runs => (
+                self.unlocked(claim, number, look.at, machine),
+                Some(reason.to_string()),
+            ),
             Some(lock) => (self.locked(lock, look.at), None),
         };
         ObservedMachine {
             state,
             host: Some(Host::new(self.world.host(machine.host))),
-            uptime: machine.up_since.map(|since| look.at.saturating_duration_since(since)),
+            uptime: machine
+                .up_since
+                .map(|since| look.at.saturating_duration_since(since)),
             created_at: Some(self.world.timestamp(machine.created)),
             config_hash: Some(mark.config.clone()),
             busy,
-            mac: machine.configured.as_ref().map(|configured| configured.mac.clone()),
+            mac: machine
+                .configured
+                .as_ref()
+                .map(|configured| configured.mac.clone()),
         }
     }
 
@@ -101,9 +113,9 @@ impl Memory {
             Power::Hibernated => StopReason::Hibernated,
             Power::IoError => StopReason::IoError,
             Power::Running => {
-                let uptime = machine
-                    .up_since
-                    .map_or_else(Default::default, |since| now.saturating_duration_since(since));
+                let uptime = machine.up_since.map_or_else(Default::default, |since| {
+                    now.saturating_duration_since(since)
+                });
                 let never = uptime >= self.settings.boot_timeout;
                 let reported = claim.standing >= Standing::Sealed || machine.reported;
                 match machine.agent {

@@ -4,7 +4,7 @@ use super::{Memory, machine::Machine, slot_at, volume};
 use crate::{CopiedMark, Leftover, ListedMachine, Listing, Operation, RecordedSlot, Result};
 use egress_core::machine::Sighting;
 use egress_core::{ErrorClass, Host, MachineKey, Mark};
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
 /// What one listing of the hypervisor shows.
@@ -28,24 +28,33 @@ impl Memory {
                     .iter()
                     .filter(|(slot, _)| self.settings.range.contains(slot))
                     .map(|(slot, machine)| (*slot, machine.clone()));
-                let recorded = recorded.iter().filter_map(|known| known.slot.as_str().parse().ok());
+                let recorded = recorded
+                    .iter()
+                    .filter_map(|known| known.slot.as_str().parse().ok());
                 let beyond = recorded
                     .chain(state.marked())
                     .filter(|slot| !self.settings.range.contains(slot))
                     .filter_map(|slot| state.machines.get(&slot).map(|m| (slot, m.clone())));
                 let seeds = state
                     .seeds
-                    .range::<str, _>((std::ops::Bound::Included(prefix.as_str()), std::ops::Bound::Unbounded))
+                    .range::<str, _>((
+                        std::ops::Bound::Included(prefix.as_str()),
+                        std::ops::Bound::Unbounded,
+                    ))
                     .take_while(|(name, _)| name.starts_with(&prefix))
                     .map(|(name, stored)| (name.clone(), *stored));
-                Some(Seen { machines: in_range.chain(beyond).collect(), seeds: seeds.collect() })
+                Some(Seen {
+                    machines: in_range.chain(beyond).collect(),
+                    seeds: seeds.collect(),
+                })
             })
             .await?;
         match seen {
             Some(seen) => Ok(self.sort_out(seen, &prefix)),
-            None => {
-                Err(call.error(ErrorClass::Transient, "a part of the cluster does not answer"))
-            }
+            None => Err(call.error(
+                ErrorClass::Transient,
+                "a part of the cluster does not answer",
+            )),
         }
     }
 
@@ -89,7 +98,11 @@ impl Memory {
             .into_iter()
             .map(|(name, stored)| Leftover {
                 volume: volume(&name),
-                machine: name[prefix.len()..].split('.').next().unwrap_or_default().to_owned(),
+                machine: name[prefix.len()..]
+                    .split('.')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
                 created_at: Some(self.world.timestamp(stored)),
             })
             .collect();

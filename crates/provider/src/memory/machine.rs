@@ -132,7 +132,10 @@ impl Machine {
 
     /// The UID that its text names, valid or not.
     pub fn named_uid(&self) -> Option<MachineUid> {
-        self.text.as_deref().and_then(Mark::find).map(|mark| mark.uid)
+        self.text
+            .as_deref()
+            .and_then(Mark::find)
+            .map(|mark| mark.uid)
     }
 
     /// Whether name and mark cannot be read now.
@@ -147,7 +150,9 @@ impl Machine {
     /// Whether its guest is up far enough to have its address.
     pub fn booted(&self, physics: &Physics, now: Instant) -> bool {
         self.power == Power::Running
-            && self.up_since.is_some_and(|since| now >= since + physics.boot_time)
+            && self
+                .up_since
+                .is_some_and(|since| now >= since + physics.boot_time)
     }
 
     /// Changes how the agent answers; remembers whether it had reported.
@@ -217,12 +222,20 @@ pub const fn interfaces(slot: u32) -> [Interface; 3] {
         Interface {
             name: "eth0",
             ours: true,
-            addresses: [IpAddr::V4(guest_ipv4(slot)), IpAddr::V6(guest_ipv6(slot)), link_local],
+            addresses: [
+                IpAddr::V4(guest_ipv4(slot)),
+                IpAddr::V6(guest_ipv6(slot)),
+                link_local,
+            ],
         },
         Interface {
             name: "docker0",
             ours: false,
-            addresses: [IpAddr::V4(Ipv4Addr::new(172, 17, 0, 1)), link_local, link_local],
+            addresses: [
+                IpAddr::V4(Ipv4Addr::new(172, 17, 0, 1)),
+                link_local,
+                link_local,
+            ],
         },
     ]
 }

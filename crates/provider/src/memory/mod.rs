@@ -13,6 +13,8 @@ mod create;
 mod delete;
 mod gate;
 mod get;
+#[cfg(feature = "conformance")]
+mod harness;
 mod list;
 mod machine;
 mod order;
@@ -21,6 +23,8 @@ mod seal;
 mod state;
 mod world;
 
+#[cfg(feature = "conformance")]
+pub use harness::Bench;
 
 pub use gate::{Gate, Request, RequestKind, Verdict};
 pub use machine::{Agent, Power, guest_ipv4, guest_ipv6, slot_of};
@@ -100,7 +104,9 @@ impl Memory {
         let late_create = if physics.settle.is_zero() {
             LateCreate::Never
         } else {
-            LateCreate::SameSlot { settle: physics.settle }
+            LateCreate::SameSlot {
+                settle: physics.settle,
+            }
         };
         let capabilities = Capabilities {
             create: CreateKind::Task,
@@ -136,7 +142,11 @@ impl Memory {
 
     /// What the full name of every seed of ours begins with; no name holds a dot.
     fn seed_prefix(&self) -> String {
-        format!("{}.{}.", self.identity.installation.as_str(), self.name.as_str())
+        format!(
+            "{}.{}.",
+            self.identity.installation.as_str(),
+            self.name.as_str()
+        )
     }
 
     /// The full name of the seed for one attempt.
@@ -167,13 +177,20 @@ impl Memory {
     }
 
     fn in_progress(&self, step: impl Into<String>, handles: Vec<Handle>) -> Progress {
-        Progress::InProgress { step: step.into(), handles, recheck: self.settings.recheck }
+        Progress::InProgress {
+            step: step.into(),
+            handles,
+            recheck: self.settings.recheck,
+        }
     }
 }
 
 /// A seed as the contract names it.
 fn volume(name: &str) -> SeedVolume {
-    SeedVolume { name: name.to_owned(), location: "memory".to_owned() }
+    SeedVolume {
+        name: name.to_owned(),
+        location: "memory".to_owned(),
+    }
 }
 
 /// A slot as the contract names it.

@@ -1,23 +1,30 @@
 //! What a hypervisor is asked for, and what comes of it.
 
-use super::{
-    gate::RequestKind,
-    machine::Configured,
-};
+use super::{gate::RequestKind, machine::Configured};
 use egress_core::{ErrorClass, Handle};
 use std::sync::Arc;
 
 /// A mutating request with all it carries.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
-    Clone { name: Arc<str>, text: Arc<str> },
-    Upload { seed: Arc<str> },
-    Configure { seed: Arc<str>, configured: Arc<Configured> },
+    Clone {
+        name: Arc<str>,
+        text: Arc<str>,
+    },
+    Upload {
+        seed: Arc<str>,
+    },
+    Configure {
+        seed: Arc<str>,
+        configured: Arc<Configured>,
+    },
     Start,
     Stop,
     Destroy,
     Detach,
-    DeleteSeed { seed: Arc<str> },
+    DeleteSeed {
+        seed: Arc<str>,
+    },
 }
 
 impl Order {
@@ -43,7 +50,10 @@ pub(super) struct Task {
 
 impl Task {
     pub fn handle(&self, id: u64) -> Handle {
-        Handle { step: self.order.kind().as_str().to_owned(), id: format!("task-{id}") }
+        Handle {
+            step: self.order.kind().as_str().to_owned(),
+            id: format!("task-{id}"),
+        }
     }
 }
 
@@ -82,7 +92,10 @@ pub(super) struct Trouble {
 
 impl Trouble {
     pub fn new(class: ErrorClass, said: impl Into<String>) -> Self {
-        Self { class, said: said.into() }
+        Self {
+            class,
+            said: said.into(),
+        }
     }
     pub fn gone() -> Self {
         Self::new(ErrorClass::Busy, "the machine is gone: look again")
@@ -91,7 +104,10 @@ impl Trouble {
         Self::new(ErrorClass::Transient, "the cluster has no quorum")
     }
     pub fn protected() -> Self {
-        Self::new(ErrorClass::NeedsOperator, "the machine is protected against removal")
+        Self::new(
+            ErrorClass::NeedsOperator,
+            "the machine is protected against removal",
+        )
     }
     pub fn full() -> Self {
         Self::new(ErrorClass::Capacity, "no room for another machine")
@@ -100,6 +116,9 @@ impl Trouble {
         Self::new(ErrorClass::Permanent, "the template does not exist")
     }
     pub fn denied(kind: RequestKind) -> Self {
-        Self::new(ErrorClass::Unauthorized, format!("the privilege to {kind} is missing"))
+        Self::new(
+            ErrorClass::Unauthorized,
+            format!("the privilege to {kind} is missing"),
+        )
     }
 }

@@ -4,11 +4,10 @@ use super::{
     World,
     gate::RequestKind,
     machine::{Agent, Lock, Machine, Power},
-    state::Network,
-
+    state::{Faults, Network},
 };
 use egress_core::ClusterId;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;
 
 /// A machine of someone else.
@@ -37,8 +36,10 @@ impl World {
         machine.name = stranger.name.as_deref().map(Arc::from);
         machine.text = stranger.text.as_deref().map(Arc::from);
         machine.template = stranger.template;
-        machine.lock =
-            stranger.lock.as_deref().map(|reason| Lock::Held { reason: reason.into(), since: now });
+        machine.lock = stranger.lock.as_deref().map(|reason| Lock::Held {
+            reason: reason.into(),
+            since: now,
+        });
         if !stranger.template {
             machine.power_on(now);
         }
@@ -54,7 +55,9 @@ impl World {
         if state.machines.contains_key(&to) {
             return false;
         }
-        let Some(mut copy) = state.machines.get(&from).cloned() else { return false };
+        let Some(mut copy) = state.machines.get(&from).cloned() else {
+            return false;
+        };
         copy.created = now;
         copy.lock = None;
         copy.seed = None;
@@ -67,7 +70,9 @@ impl World {
     pub fn remove(&self, slot: u32) -> bool {
         let now = Instant::now();
         let mut state = self.state();
-        let Some(gone) = state.free(slot, now) else { return false };
+        let Some(gone) = state.free(slot, now) else {
+            return false;
+        };
         if let Some(seed) = gone.seed {
             state.seeds.remove(&seed);
         }
@@ -77,7 +82,9 @@ impl World {
     fn change(&self, slot: u32, change: impl FnOnce(&mut Machine, Instant)) -> bool {
         let now = Instant::now();
         let mut state = self.state();
-        let Some(machine) = state.machines.get_mut(&slot) else { return false };
+        let Some(machine) = state.machines.get_mut(&slot) else {
+            return false;
+        };
         change(machine, now);
         true
     }
@@ -116,14 +123,19 @@ impl World {
     /// Locks a machine for a reason; `clone` hides its name and text.
     pub fn lock(&self, slot: u32, reason: &str) -> bool {
         self.change(slot, |machine, since| {
-            machine.lock = Some(Lock::Held { reason: reason.into(), since });
+            machine.lock = Some(Lock::Held {
+                reason: reason.into(),
+                since,
+            });
         })
     }
 
     /// Takes a lock away that no task holds.
     pub fn unlock(&self, slot: u32) -> bool {
         self.change(slot, |machine, _| {
-            machine.lock.take_if(|lock| matches!(lock, Lock::Held { .. }));
+            machine
+                .lock
+                .take_if(|lock| matches!(lock, Lock::Held { .. }));
         })
     }
 
@@ -151,8 +163,12 @@ impl World {
     fn break_tasks(&self, chosen: impl Fn(u32) -> bool, unexpected: bool) -> usize {
         let now = Instant::now();
         let mut state = self.state();
-        let tasks: Vec<(u32, u64)> =
-            state.live.keys().copied().filter(|(slot, _)| chosen(*slot)).collect();
+        let tasks: Vec<(u32, u64)> = state
+            .live
+            .keys()
+            .copied()
+            .filter(|(slot, _)| chosen(*slot))
+            .collect();
         tasks
             .into_iter()
             .filter(|(slot, id)| state.break_task(*slot, *id, unexpected, now))
@@ -223,5 +239,27 @@ impl World {
         } else {
             down.insert(host);
         }
+    }
+
+    /// Writes the credential that the hypervisor takes where the clients read it.
+    pub fn right_credential(&self) {
+        let credential = &mut self.state().credential;
+        credential.file = credential.accepted.clone();
+    }
+
+    /// The texts that no client may ever show.
+    pub fn secrets(&self) -> Vec<String> {
+        let state = self.state();
+        let both = BTreeSet::from([&state.credential.accepted, &state.credential.file]);
+        both.into_iter().map(ToString::to_string).collect()
+    }
+
+    /// Mends everything that is not a machine: network, credential, capacity, hosts, quorum,
+    /// template, privileges; and answers as this cluster.
+    pub fn heal(&self, cluster: &ClusterId) {
+        self.right_credential();
+        let mut state = self.state();
+        state.faults = Faults::default();
+        state.cluster = cluster.clone();
     }
 }

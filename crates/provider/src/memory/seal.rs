@@ -30,7 +30,10 @@ impl Memory {
             Whose::Ours(_) => {}
             _ if machine.lock.is_some() => {}
             Whose::Foreign { .. } => {
-                return Err(call.error(ErrorClass::Conflict, "the slot holds someone else's machine"));
+                return Err(call.error(
+                    ErrorClass::Conflict,
+                    "the slot holds someone else's machine",
+                ));
             }
             Whose::NotOwned => {
                 let trouble = not_owned();

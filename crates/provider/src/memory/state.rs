@@ -183,7 +183,10 @@ impl State {
             due: BTreeMap::new(),
             serial: 0,
             faults: Faults::default(),
-            credential: Credential { accepted: token.clone(), file: token },
+            credential: Credential {
+                accepted: token.clone(),
+                file: token,
+            },
             log: Vec::new(),
             gate: None,
         }
@@ -254,9 +257,13 @@ impl State {
 
     /// Slots that the lagging search shows for a UID, each to be looked at before it counts.
     pub fn find(&mut self, uid: &MachineUid) -> Vec<u32> {
-        let Some(slots) = self.index.get_mut(uid) else { return Vec::new() };
+        let Some(slots) = self.index.get_mut(uid) else {
+            return Vec::new();
+        };
         slots.retain(|slot| {
-            self.machines.get(slot).is_some_and(|m| m.named_uid().as_ref() == Some(uid))
+            self.machines
+                .get(slot)
+                .is_some_and(|m| m.named_uid().as_ref() == Some(uid))
         });
         let found = slots.clone();
         if found.is_empty() {
@@ -292,7 +299,8 @@ impl State {
     pub fn free(&mut self, slot: u32, now: Instant) -> Option<Machine> {
         let gone = self.machines.remove(&slot)?;
         // What worked on it dies with it: the next holder of the slot is another machine.
-        self.live.retain(|(at, _), task| *at != slot || matches!(task.order, Order::Upload { .. }));
+        self.live
+            .retain(|(at, _), task| *at != slot || matches!(task.order, Order::Upload { .. }));
         if !self.physics.settle.is_zero() {
             self.freed.insert(slot, now);
             self.schedule(now + self.physics.settle, Event::Forget(slot));
@@ -357,7 +365,9 @@ impl State {
             }
             _ => {}
         }
-        let Some(machine) = machine else { return Err(Trouble::gone()) };
+        let Some(machine) = machine else {
+            return Err(Trouble::gone());
+        };
         let refused = match (&machine.lock, kind, machine.power) {
             (Some(_), ..) => "the machine is locked",
             (None, RequestKind::Configure | RequestKind::Start, Power::Running)
@@ -385,7 +395,9 @@ impl State {
             Order::Destroy => drop(self.free(slot, at)),
             order => {
                 // Someone may have removed the machine under its task.
-                let Some(machine) = self.machines.get_mut(&slot) else { return };
+                let Some(machine) = self.machines.get_mut(&slot) else {
+                    return;
+                };
                 machine.lock = None;
                 match order {
                     Order::Clone { name, text } => {
@@ -404,14 +416,19 @@ impl State {
     /// Ends a running task without its effect. `unexpected`: killed, and a clone leaves its
     /// lock behind; else it failed and cleaned up after itself.
     pub fn break_task(&mut self, slot: u32, id: u64, unexpected: bool, now: Instant) -> bool {
-        let Some(task) = self.live.remove(&(slot, id)) else { return false };
+        let Some(task) = self.live.remove(&(slot, id)) else {
+            return false;
+        };
         let kind = task.order.kind();
         match (kind, unexpected) {
             (RequestKind::Upload, _) => {}
             (RequestKind::Clone, false) => drop(self.free(slot, now)),
             (RequestKind::Clone, true) => {
                 if let Some(machine) = self.machines.get_mut(&slot) {
-                    machine.lock = Some(Lock::Held { reason: CLONE_LOCK.into(), since: now });
+                    machine.lock = Some(Lock::Held {
+                        reason: CLONE_LOCK.into(),
+                        since: now,
+                    });
                 }
             }
             _ => {

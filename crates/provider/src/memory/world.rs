@@ -123,7 +123,11 @@ impl World {
         let state = self.state();
         Inventory {
             machines: state.machines.keys().copied().collect(),
-            seeds: state.seeds.keys().map(|name| name.to_string()).collect(),
+            seeds: state
+                .seeds
+                .keys()
+                .map(std::string::ToString::to_string)
+                .collect(),
             tasks: state
                 .live
                 .iter()
@@ -136,10 +140,13 @@ impl World {
     /// or not, without any lag: the judge's view, which no client has.
     pub fn machines_of(&self, key: &MachineKey) -> Vec<u32> {
         let state = self.state();
-        let born = state.live.iter().filter_map(|((slot, _), task)| match &task.order {
-            Order::Clone { name, .. } if **name == *key.name() => Some(*slot),
-            _ => None,
-        });
+        let born = state
+            .live
+            .iter()
+            .filter_map(|((slot, _), task)| match &task.order {
+                Order::Clone { name, .. } if **name == *key.name() => Some(*slot),
+                _ => None,
+            });
         let marked = state.machines.iter().filter_map(|(slot, machine)| {
             (machine.named_uid().as_ref() == Some(key.uid())).then_some(*slot)
         });
@@ -153,11 +160,13 @@ impl World {
         let state = self.state();
         let machine = state.machines.get(&slot)?;
         let configured = machine.configured.as_ref()?;
-        machine.booted(&state.physics, Instant::now()).then(|| Guest {
-            slot,
-            key: configured.key.to_string(),
-            attempt: configured.attempt,
-        })
+        machine
+            .booted(&state.physics, Instant::now())
+            .then(|| Guest {
+                slot,
+                key: configured.key.to_string(),
+                attempt: configured.attempt,
+            })
     }
 
     /// A read: one complete answer, or what stood in the way.
@@ -168,7 +177,10 @@ impl World {
     ) -> Result<R, Trouble> {
         if self.reach()? == Network::Silent {
             silence(deadline).await;
-            return Err(Trouble::new(ErrorClass::Transient, "no answer before the deadline"));
+            return Err(Trouble::new(
+                ErrorClass::Transient,
+                "no answer before the deadline",
+            ));
         }
         Ok(look(&mut self.state(), Instant::now()))
     }
@@ -180,7 +192,10 @@ impl World {
             return Err(Trouble::new(ErrorClass::Transient, "connection refused"));
         }
         if state.credential.file != state.credential.accepted {
-            return Err(Trouble::new(ErrorClass::Unauthorized, "the credential is refused"));
+            return Err(Trouble::new(
+                ErrorClass::Unauthorized,
+                "the credential is refused",
+            ));
         }
         Ok(state.faults.network)
     }
@@ -257,7 +272,10 @@ fn land(state: &mut State, slot: u32, order: Order, lands: Option<Duration>, now
 }
 
 fn unknown() -> Trouble {
-    Trouble::new(ErrorClass::OutcomeUnknown, "the connection broke before the answer came")
+    Trouble::new(
+        ErrorClass::OutcomeUnknown,
+        "the connection broke before the answer came",
+    )
 }
 
 /// Waits for an answer that never comes.

@@ -16,6 +16,7 @@ use egress_core::{
     machine::{MachineState, StopReason},
 };
 use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -163,10 +164,16 @@ async fn created_again(t: Arc<Trial>) -> Verdict {
     let before = t.state(&mut machine).await?;
     for _ in 0..3 {
         let again = t.create_once(&*t.provider.clone(), &mut machine).await??;
-        require!(again == Progress::Done, "create on a running machine answered {again:?}");
+        require!(
+            again == Progress::Done,
+            "create on a running machine answered {again:?}"
+        );
     }
     let after = t.state(&mut machine).await?;
-    require!(before == after, "create on a running machine turned {before:?} into {after:?}");
+    require!(
+        before == after,
+        "create on a running machine turned {before:?} into {after:?}"
+    );
     t.alone(&machine).await?;
     t.down(&*t.provider.clone(), &mut machine).await
 }
@@ -185,7 +192,11 @@ async fn claimed_again(t: Arc<Trial>) -> Verdict {
                 claim.slot
             );
         }
-        require!(!taken.contains(&claim.slot), "claim answered the taken slot {}", claim.slot);
+        require!(
+            !taken.contains(&claim.slot),
+            "claim answered the taken slot {}",
+            claim.slot
+        );
         taken.push(claim.slot);
     }
     Ok(())
@@ -238,7 +249,9 @@ async fn continued_by_the_next(t: Arc<Trial>) -> Verdict {
             return Ok(());
         }
     }
-    Err(Miss::Failed(format!("create was not done after {STEPS} steps")))
+    Err(Miss::Failed(format!(
+        "create was not done after {STEPS} steps"
+    )))
 }
 
 /// Begins so many steps of create on a new instance; true when it was done before that.
@@ -256,7 +269,9 @@ async fn created_without_answer(t: Arc<Trial>) -> Verdict {
     for landing in [Landing::Landed, Landing::Lost] {
         // The answer is lost at the first step, at the second, and so on.
         for steps in 0..STEPS {
-            let mut machine = t.claimed(&format!("{landing:?}{steps}").to_lowercase()).await?;
+            let mut machine = t
+                .claimed(&format!("{landing:?}{steps}").to_lowercase())
+                .await?;
             let finished = half_made(&t, &mut machine, steps).await?;
             t.world()?.lose_answer(landing).await?;
             let next = t.restart().await?;
@@ -279,13 +294,20 @@ async fn created_late(t: Arc<Trial>) -> Verdict {
     let mut machine = t.claimed("a").await?;
     t.world()?.lose_answer(Landing::Late(settle / 2)).await?;
     let first = t.create_once(&*t.provider.clone(), &mut machine).await?;
-    refused_as("a create without an answer", first, &[ErrorClass::OutcomeUnknown])?;
+    refused_as(
+        "a create without an answer",
+        first,
+        &[ErrorClass::OutcomeUnknown],
+    )?;
     // Another key must not be sent to this slot while the first create may still land.
     let (other, wanted) = t.wish("b")?;
     let taken = [machine.claim.slot.clone()];
     let call = t.provider.claim(&other, &wanted, 1, &taken);
     let elsewhere = t.call(Operation::Claim, call).await??;
-    require!(elsewhere.slot != machine.claim.slot, "claim answered the taken slot");
+    require!(
+        elsewhere.slot != machine.claim.slot,
+        "claim answered the taken slot"
+    );
     let process = t.restart().await?;
     t.up(&*process, &mut machine).await?;
     t.world()?.pass(settle).await?;
@@ -317,7 +339,9 @@ async fn created_after_failed_tasks(t: Arc<Trial>) -> Verdict {
         }
     }
     if failed == 0 {
-        return Err(Miss::NotRun("create never left a task that could fail".into()));
+        return Err(Miss::NotRun(
+            "create never left a task that could fail".into(),
+        ));
     }
     Ok(())
 }
@@ -328,7 +352,10 @@ async fn started_again(t: Arc<Trial>) -> Verdict {
         t.power(&machine, event).await?;
         let state = t.state(&mut machine).await?;
         require!(
-            matches!(state, MachineState::Stopped(StopReason::PoweredOff | StopReason::Crashed)),
+            matches!(
+                state,
+                MachineState::Stopped(StopReason::PoweredOff | StopReason::Crashed)
+            ),
             "after {event:?} the machine is {state:?}"
         );
         t.up(&*t.provider.clone(), &mut machine).await?;
@@ -346,9 +373,16 @@ async fn slot_of_another_key(t: Arc<Trial>) -> Verdict {
     let answer = t.create_once(&*t.provider.clone(), &mut intruder).await?;
     intruder.claim.slot = own_slot;
     t.sending(&mut intruder);
-    refused_as("create at another key's slot", answer, &[ErrorClass::Conflict])?;
+    refused_as(
+        "create at another key's slot",
+        answer,
+        &[ErrorClass::Conflict],
+    )?;
     let after = t.state(&mut owner).await?;
-    require!(before == after, "another key's create turned {before:?} into {after:?}");
+    require!(
+        before == after,
+        "another key's create turned {before:?} into {after:?}"
+    );
     t.alone(&owner).await?;
     t.down(&*t.provider.clone(), &mut owner).await
 }
@@ -356,7 +390,11 @@ async fn slot_of_another_key(t: Arc<Trial>) -> Verdict {
 async fn slot_of_a_stranger(t: Arc<Trial>) -> Verdict {
     for (shape, mut machine, before) in taken_slots(&t).await? {
         let answer = t.create_once(&*t.provider.clone(), &mut machine).await?;
-        refused_as(&format!("create at the slot of {shape:?}"), answer, &[ErrorClass::Conflict])?;
+        refused_as(
+            &format!("create at the slot of {shape:?}"),
+            answer,
+            &[ErrorClass::Conflict],
+        )?;
         untouched(&t, &machine, before.as_ref(), "create").await?;
     }
     Ok(())
@@ -374,7 +412,10 @@ async fn slot_of_a_namesake(t: Arc<Trial>) -> Verdict {
 
 /// What `get` may say of a machine that nobody can see well now.
 fn hidden(state: &MachineState) -> bool {
-    matches!(state, MachineState::InProgress { .. } | MachineState::Unknown { .. })
+    matches!(
+        state,
+        MachineState::InProgress { .. } | MachineState::Unknown { .. }
+    )
 }
 
 /// What a call may answer that has to wait for someone else's lock.
@@ -391,11 +432,20 @@ async fn nameless_at_our_slot(t: Arc<Trial>) -> Verdict {
     t.world()?.lock(&machine.claim.slot, Lock::Clone).await?;
     t.catch_up().await?;
     let state = t.state(&mut machine).await?;
-    require!(hidden(&state), "a locked, nameless machine at our slot is called {state:?}");
+    require!(
+        hidden(&state),
+        "a locked, nameless machine at our slot is called {state:?}"
+    );
     let answer = t.create_once(&*t.provider.clone(), &mut machine).await?;
-    require!(waits(&answer), "create met a locked, nameless machine with {answer:?}");
+    require!(
+        waits(&answer),
+        "create met a locked, nameless machine with {answer:?}"
+    );
     let answer = t.delete_once(&*t.provider.clone(), &mut machine).await?;
-    require!(waits(&answer), "delete met a locked, nameless machine with {answer:?}");
+    require!(
+        waits(&answer),
+        "delete met a locked, nameless machine with {answer:?}"
+    );
     t.world()?.unlock(&machine.claim.slot).await?;
     t.catch_up().await?;
     t.down(&*t.provider.clone(), &mut machine).await
@@ -412,7 +462,10 @@ async fn half_made_and_hidden(t: Arc<Trial>) -> Verdict {
             t.world()?.lock(&machine.claim.slot, Lock::Clone).await?;
             t.catch_up().await?;
             let state = t.state(&mut machine).await?;
-            require!(hidden(&state), "our locked, hidden machine is called {state:?}");
+            require!(
+                hidden(&state),
+                "our locked, hidden machine is called {state:?}"
+            );
             t.world()?.unlock(&machine.claim.slot).await?;
             t.catch_up().await?;
         }
@@ -429,8 +482,16 @@ async fn half_made_and_hidden(t: Arc<Trial>) -> Verdict {
 async fn checked(t: Arc<Trial>) -> Verdict {
     let report = t.call(Operation::Check, t.provider.check()).await??;
     for finding in &report.findings {
-        require!(finding.severity == Severity::Warning, "check found: {}", finding.found);
-        require!(!finding.remedy.trim().is_empty(), "no remedy for: {}", finding.found);
+        require!(
+            finding.severity == Severity::Warning,
+            "check found: {}",
+            finding.found
+        );
+        require!(
+            !finding.remedy.trim().is_empty(),
+            "no remedy for: {}",
+            finding.found
+        );
     }
     Ok(())
 }
@@ -451,12 +512,20 @@ async fn broken_precondition(t: Arc<Trial>) -> Verdict {
     t.catch_up().await?;
     let before = t.sent().await?;
     let answer = t.create_once(&*t.provider.clone(), &mut machine).await?;
-    let lasting = [ErrorClass::Permanent, ErrorClass::Unauthorized, ErrorClass::NeedsOperator];
+    let lasting = [
+        ErrorClass::Permanent,
+        ErrorClass::Unauthorized,
+        ErrorClass::NeedsOperator,
+    ];
     refused_as("create without a precondition", answer, &lasting)?;
-    t.nothing_sent_since(before, "a create without a precondition").await?;
+    t.nothing_sent_since(before, "a create without a precondition")
+        .await?;
     let report = t.call(Operation::Check, t.provider.check()).await??;
     require!(
-        report.findings.iter().any(|f| f.severity == Severity::Error && !f.remedy.is_empty()),
+        report
+            .findings
+            .iter()
+            .any(|f| f.severity == Severity::Error && !f.remedy.is_empty()),
         "check does not find the missing precondition: {report:?}"
     );
     Ok(())
@@ -465,28 +534,33 @@ async fn broken_precondition(t: Arc<Trial>) -> Verdict {
 async fn sent_once(t: Arc<Trial>) -> Verdict {
     let mut machine = t.claimed("a").await?;
     // Every step of create in turn loses the answer of its request, and so does delete's.
-    let mut made = false;
-    while !made {
+    let end = Instant::now() + t.patience();
+    loop {
         let before = t.sent().await?;
         t.world()?.lose_answer(Landing::Landed).await?;
         let answer = t.create_once(&*t.provider.clone(), &mut machine).await?;
         no_repeat(&t, before, "create").await?;
         t.world()?.heal().await?;
-        made = done_or_wait(&t, answer).await;
+        if done_or_wait(&t, answer).await {
+            break;
+        }
+        require!(Instant::now() < end, "create does not come to an end");
     }
-    let mut gone = false;
-    while !gone {
+    let end = Instant::now() + t.patience();
+    loop {
         let before = t.sent().await?;
         t.world()?.lose_answer(Landing::Landed).await?;
         let answer = t.delete_once(&*t.provider.clone(), &mut machine).await?;
         no_repeat(&t, before, "delete").await?;
         t.world()?.heal().await?;
-        gone = done_or_wait(&t, answer).await;
+        if done_or_wait(&t, answer).await {
+            return Ok(());
+        }
+        require!(Instant::now() < end, "delete does not come to an end");
     }
-    Ok(())
 }
 
-/// Whether a call was done; else waits. What never ends is ended by the case's deadline.
+/// Whether a call was done; else waits.
 async fn done_or_wait(t: &Trial, answer: crate::Result<Progress>) -> bool {
     match answer {
         Ok(Progress::Done) => return true,
@@ -499,8 +573,14 @@ async fn done_or_wait(t: &Trial, answer: crate::Result<Progress>) -> bool {
 async fn no_repeat(t: &Trial, before: usize, during: &str) -> Verdict {
     let all = t.world()?.mutations().await?;
     let sent = all.get(before..).unwrap_or_default();
-    let repeated = sent.iter().enumerate().find(|(at, line)| sent[..*at].contains(line));
-    require!(repeated.is_none(), "one call of {during} sent a request twice: {sent:?}");
+    let repeated = sent
+        .iter()
+        .enumerate()
+        .find(|(at, line)| sent[..*at].contains(line));
+    require!(
+        repeated.is_none(),
+        "one call of {during} sent a request twice: {sent:?}"
+    );
     Ok(())
 }
 
@@ -520,7 +600,7 @@ async fn running_unconfigured(t: Arc<Trial>) -> Verdict {
         !matches!(state, MachineState::Running(_)),
         "a machine that runs without its configuration is called {state:?}"
     );
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     t.up(&*t.provider.clone(), &mut machine).await?;
     let seen = t.running(&*t.provider.clone(), &mut machine).await?;
     let since = begun.elapsed();

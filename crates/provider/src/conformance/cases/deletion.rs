@@ -176,7 +176,10 @@ async fn deleted_twice(t: Arc<Trial>) -> Verdict {
     for claim in [machine.claim.clone(), claim] {
         machine.claim = claim;
         let again = t.delete_once(&*t.provider.clone(), &mut machine).await??;
-        require!(again == Progress::Done, "delete of an absent machine answered {again:?}");
+        require!(
+            again == Progress::Done,
+            "delete of an absent machine answered {again:?}"
+        );
     }
     Ok(())
 }
@@ -184,7 +187,10 @@ async fn deleted_twice(t: Arc<Trial>) -> Verdict {
 async fn deleted_unmade(t: Arc<Trial>) -> Verdict {
     let mut machine = t.claimed("a").await?;
     let answer = t.delete_once(&*t.provider.clone(), &mut machine).await??;
-    require!(answer == Progress::Done, "delete of an unmade machine answered {answer:?}");
+    require!(
+        answer == Progress::Done,
+        "delete of an unmade machine answered {answer:?}"
+    );
     t.gone(&mut machine).await
 }
 
@@ -193,15 +199,24 @@ async fn deleted_sealed(t: Arc<Trial>) -> Verdict {
     let provider = t.provider.clone();
     t.sealed(&*provider, &mut machine).await?;
     let again = t.seal_once(&*provider, &mut machine).await??;
-    require!(again == Progress::Done, "seal of a sealed machine answered {again:?}");
+    require!(
+        again == Progress::Done,
+        "seal of a sealed machine answered {again:?}"
+    );
     let listing = t.listing(&[machine.recorded()]).await?;
-    let listed = listing.machines.iter().find(|m| m.mark.uid == *machine.key.uid());
+    let listed = listing
+        .machines
+        .iter()
+        .find(|m| m.mark.uid == *machine.key.uid());
     require!(
         listed.is_some_and(|m| m.seed.is_none()),
         "after the seal the machine is listed as {listed:?}"
     );
     require!(
-        listing.leftovers.iter().all(|l| l.machine != machine.key.name()),
+        listing
+            .leftovers
+            .iter()
+            .all(|l| l.machine != machine.key.name()),
         "after the seal the seed is left over"
     );
     if t.harness.is_some() {
@@ -235,7 +250,9 @@ async fn deleted_half_made(t: Arc<Trial>) -> Verdict {
             return Ok(());
         }
     }
-    Err(Miss::Failed(format!("create was not done after {STEPS} steps")))
+    Err(Miss::Failed(format!(
+        "create was not done after {STEPS} steps"
+    )))
 }
 
 async fn deleted_by_the_next(t: Arc<Trial>) -> Verdict {
@@ -253,7 +270,9 @@ async fn deleted_by_the_next(t: Arc<Trial>) -> Verdict {
             return Ok(());
         }
     }
-    Err(Miss::Failed(format!("delete was not done after {STEPS} steps")))
+    Err(Miss::Failed(format!(
+        "delete was not done after {STEPS} steps"
+    )))
 }
 
 async fn another_key_survives(t: Arc<Trial>) -> Verdict {
@@ -261,7 +280,10 @@ async fn another_key_survives(t: Arc<Trial>) -> Verdict {
     let mut intruder = t.claimed("intruder").await?;
     intruder.claim.slot = owner.claim.slot.clone();
     let answer = t.delete_once(&*t.provider.clone(), &mut intruder).await??;
-    require!(answer == Progress::Done, "delete at another key's slot answered {answer:?}");
+    require!(
+        answer == Progress::Done,
+        "delete at another key's slot answered {answer:?}"
+    );
     let state = t.state(&mut owner).await?;
     require!(
         matches!(state, MachineState::Running(_)),
@@ -277,7 +299,8 @@ async fn strangers_survive(t: Arc<Trial>) -> Verdict {
         let sent = t.sent().await?;
         let answer = t.delete_once(&*t.provider.clone(), &mut machine).await?;
         untouched(&t, &machine, before.as_ref(), "delete").await?;
-        t.nothing_sent_since(sent, &format!("delete at the slot of {shape:?}")).await?;
+        t.nothing_sent_since(sent, &format!("delete at the slot of {shape:?}"))
+            .await?;
         require!(
             matches!(answer, Ok(Progress::Done)),
             "delete at the slot of a stranger ({shape:?}) answered {answer:?}"
@@ -305,9 +328,15 @@ async fn copy_survives(t: Arc<Trial>) -> Verdict {
     let before = t.world()?.describe(&slot).await?;
     t.down(&*t.provider.clone(), &mut machine).await?;
     let after = t.world()?.describe(&slot).await?;
-    require!(before == after, "delete changed the copy of our machine: {before:?}, {after:?}");
+    require!(
+        before == after,
+        "delete changed the copy of our machine: {before:?}, {after:?}"
+    );
     let state = t.state(&mut machine).await?;
-    require!(state == MachineState::Absent, "with only a copy left the machine is {state:?}");
+    require!(
+        state == MachineState::Absent,
+        "with only a copy left the machine is {state:?}"
+    );
     Ok(())
 }
 
@@ -356,7 +385,10 @@ async fn done_means_gone(t: Arc<Trial>) -> Verdict {
     }
     if let Some(harness) = &t.harness {
         let left = harness.describe(&machine.claim.slot).await;
-        require!(!matches!(left, Ok(Some(_))), "delete said done with {left:?} at the slot");
+        require!(
+            !matches!(left, Ok(Some(_))),
+            "delete said done with {left:?} at the slot"
+        );
     }
     Ok(())
 }
@@ -368,11 +400,15 @@ async fn stranger_after_us(t: Arc<Trial>) -> Verdict {
     t.place(&machine.claim.slot, &stranger).await?;
     let before = t.world()?.describe(&machine.claim.slot).await?;
     let state = t.state(&mut machine).await?;
-    require!(state == MachineState::Foreign, "a stranger in our former slot is {state:?}");
+    require!(
+        state == MachineState::Foreign,
+        "a stranger in our former slot is {state:?}"
+    );
     let sent = t.sent().await?;
     t.down(&*t.provider.clone(), &mut machine).await?;
     untouched(&t, &machine, before.as_ref(), "delete").await?;
-    t.nothing_sent_since(sent, "delete with a stranger in our former slot").await
+    t.nothing_sent_since(sent, "delete with a stranger in our former slot")
+        .await
 }
 
 async fn lost_delete(t: Arc<Trial>) -> Verdict {
@@ -400,9 +436,14 @@ async fn protected(t: Arc<Trial>) -> Verdict {
     let sent = t.sent().await?;
     for _ in 0..3 {
         let answer = t.delete_once(&*t.provider.clone(), &mut machine).await?;
-        refused_as("delete of a protected machine", answer, &[ErrorClass::NeedsOperator])?;
+        refused_as(
+            "delete of a protected machine",
+            answer,
+            &[ErrorClass::NeedsOperator],
+        )?;
     }
-    t.nothing_sent_since(sent, "delete of a protected machine").await?;
+    t.nothing_sent_since(sent, "delete of a protected machine")
+        .await?;
     let state = t.state(&mut machine).await?;
     require!(
         matches!(state, MachineState::Running(_)),
@@ -436,8 +477,7 @@ async fn locked(t: Arc<Trial>) -> Verdict {
         require!(
             match &answer {
                 Ok(progress) => *progress != Progress::Done,
-                Err(error) =>
-                    may_repeat(error) || error.class() == ErrorClass::NeedsOperator,
+                Err(error) => may_repeat(error) || error.class() == ErrorClass::NeedsOperator,
             },
             "delete of a machine in a backup answered {answer:?}"
         );
@@ -507,7 +547,10 @@ async fn slot_rests(t: Arc<Trial>) -> Verdict {
     t.down(&*t.provider.clone(), &mut machine).await?;
     let call = t.provider.claim(&machine.key, &machine.wanted, 2, &[]);
     let claim = t.call(Operation::Claim, call).await??;
-    require!(claim.slot != freed, "the slot {freed}, freed a moment ago, was claimed again");
+    require!(
+        claim.slot != freed,
+        "the slot {freed}, freed a moment ago, was claimed again"
+    );
     Ok(())
 }
 
@@ -515,9 +558,21 @@ async fn spent_slot(t: Arc<Trial>) -> Verdict {
     let mut machine = t.made("a").await?;
     let freed = machine.claim.slot.clone();
     t.down(&*t.provider.clone(), &mut machine).await?;
-    let call = t.provider.claim(&machine.key, &machine.wanted, 2, std::slice::from_ref(&freed));
+    let call = t.provider.claim(
+        &machine.key,
+        &machine.wanted,
+        2,
+        std::slice::from_ref(&freed),
+    );
     let claim = t.call(Operation::Claim, call).await??;
-    require!(claim.slot != freed, "the spent slot {freed} was claimed again");
-    require!(claim.attempt == 2, "asked for attempt 2, claimed for {}", claim.attempt);
+    require!(
+        claim.slot != freed,
+        "the spent slot {freed} was claimed again"
+    );
+    require!(
+        claim.attempt == 2,
+        "asked for attempt 2, claimed for {}",
+        claim.attempt
+    );
     Ok(())
 }

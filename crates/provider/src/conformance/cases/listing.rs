@@ -1,8 +1,7 @@
 //! L1 to L3: all of ours, and nothing else.
 
 use super::{
-    always,
-    seeded,
+    always, seeded,
     strangers::{taken_slots, untouched},
 };
 use crate::{
@@ -101,9 +100,15 @@ async fn all_are_listed(t: Arc<Trial>) -> Verdict {
     // No record leads there: marks and tags must.
     let listing = t.listing(&[]).await?;
     for machine in &machines {
-        let listed = listing.machines.iter().find(|m| m.mark.uid == *machine.key.uid());
+        let listed = listing
+            .machines
+            .iter()
+            .find(|m| m.mark.uid == *machine.key.uid());
         let Some(listed) = listed else {
-            return Err(Miss::Failed(format!("{} is not listed without a record", machine.key)));
+            return Err(Miss::Failed(format!(
+                "{} is not listed without a record",
+                machine.key
+            )));
         };
         require!(
             listed.mark.proxy == machine.wanted.proxy
@@ -130,14 +135,20 @@ async fn half_made_is_listed(t: Arc<Trial>) -> Verdict {
         }
     }
     t.down(&*t.provider.clone(), &mut machine).await?;
-    if met { Ok(()) } else { Err(Miss::NotRun("create shows no half-made machine".into())) }
+    if met {
+        Ok(())
+    } else {
+        Err(Miss::NotRun("create shows no half-made machine".into()))
+    }
 }
 
 async fn never_partial(t: Arc<Trial>) -> Verdict {
     let mut machine = t.made("a").await?;
     t.world()?.blind_spot().await?;
     t.catch_up().await?;
-    let answer = t.call(Operation::List, t.provider.list(&[machine.recorded()])).await?;
+    let answer = t
+        .call(Operation::List, t.provider.list(&[machine.recorded()]))
+        .await?;
     refused("list with a part of the world hidden", answer)?;
     t.world()?.heal().await?;
     t.catch_up().await?;
@@ -159,11 +170,26 @@ async fn leftover_seed(t: Arc<Trial>) -> Verdict {
     let name = t.leave_seed(&key).await?;
     let mut machine = t.made("b").await?;
     let listing = t.listing(&[machine.recorded()]).await?;
-    let left: Vec<_> = listing.leftovers.iter().filter(|l| l.volume.name == name).collect();
-    require!(left.len() == 1, "the seed {name} is listed {} times", left.len());
-    require!(left[0].machine == key.name(), "the seed {name} is said to be {}'s", left[0].machine);
+    let left: Vec<_> = listing
+        .leftovers
+        .iter()
+        .filter(|l| l.volume.name == name)
+        .collect();
     require!(
-        listing.leftovers.iter().all(|l| l.machine != machine.key.name()),
+        left.len() == 1,
+        "the seed {name} is listed {} times",
+        left.len()
+    );
+    require!(
+        left[0].machine == key.name(),
+        "the seed {name} is said to be {}'s",
+        left[0].machine
+    );
+    require!(
+        listing
+            .leftovers
+            .iter()
+            .all(|l| l.machine != machine.key.name()),
         "the seed of a running machine is listed as left over"
     );
     t.down(&*t.provider.clone(), &mut machine).await
@@ -172,12 +198,18 @@ async fn leftover_seed(t: Arc<Trial>) -> Verdict {
 async fn strangers_are_not_listed(t: Arc<Trial>) -> Verdict {
     use super::strangers::Shape;
     let taken = taken_slots(&t).await?;
-    let recorded: Vec<_> = taken.iter().map(|(_, machine, _)| machine.recorded()).collect();
+    let recorded: Vec<_> = taken
+        .iter()
+        .map(|(_, machine, _)| machine.recorded())
+        .collect();
     for recorded in [recorded.as_slice(), &[]] {
         let listing = t.listing(recorded).await?;
         for (shape, machine, before) in &taken {
             // A valid mark of another key of ours is ours, whatever our records say.
-            let listed = listing.machines.iter().any(|m| m.mark.slot == machine.claim.slot);
+            let listed = listing
+                .machines
+                .iter()
+                .any(|m| m.mark.slot == machine.claim.slot);
             require!(
                 *shape == Shape::AnotherKey || !listed,
                 "a stranger ({shape:?}) at {} is listed as ours",
@@ -202,7 +234,11 @@ async fn copy_is_reported(t: Arc<Trial>) -> Verdict {
     t.alone(&machine).await?;
     let listing = t.listing(&[machine.recorded()]).await?;
     let copies: Vec<_> = listing.copies.iter().filter(|c| c.slot == slot).collect();
-    require!(copies.len() == 1, "the copy at {slot} is reported {} times", copies.len());
+    require!(
+        copies.len() == 1,
+        "the copy at {slot} is reported {} times",
+        copies.len()
+    );
     require!(
         copies[0].mark.uid == *machine.key.uid() && copies[0].mark.slot == machine.claim.slot,
         "the copy is reported with the mark {}",
@@ -228,7 +264,9 @@ async fn only_own_marks(t: Arc<Trial>) -> Verdict {
             listed.mark.uid
         );
         require!(
-            listing.machines[..at].iter().all(|m| m.mark.slot != listed.mark.slot),
+            listing.machines[..at]
+                .iter()
+                .all(|m| m.mark.slot != listed.mark.slot),
             "the slot {} is listed twice",
             listed.mark.slot
         );
@@ -261,11 +299,17 @@ async fn two_installations(t: Arc<Trial>) -> Verdict {
     for (lister, foreign) in [(&t.provider, &theirs), (&other, &ours)] {
         let listing = t.call(Operation::List, lister.list(&recorded)).await??;
         require!(
-            listing.machines.iter().all(|m| m.mark.uid != *foreign.key.uid()),
+            listing
+                .machines
+                .iter()
+                .all(|m| m.mark.uid != *foreign.key.uid()),
             "another installation's machine is listed"
         );
         require!(
-            listing.leftovers.iter().all(|l| l.machine != foreign.key.name()),
+            listing
+                .leftovers
+                .iter()
+                .all(|l| l.machine != foreign.key.name()),
             "another installation's seed is listed as left over"
         );
         let seen = lister.get(&foreign.key, &foreign.claim);
@@ -281,11 +325,25 @@ async fn two_installations(t: Arc<Trial>) -> Verdict {
     let permit = t.permit(&theirs);
     let call = t.provider.delete(&theirs.key, &theirs.claim, &permit);
     let answer = t.call(Operation::Delete, call).await?;
-    untouched(&t, &theirs, before.as_ref(), "another installation's delete").await?;
+    untouched(
+        &t,
+        &theirs,
+        before.as_ref(),
+        "another installation's delete",
+    )
+    .await?;
     refused("delete of another installation's machine", answer)?;
-    let call = t.provider.create(&theirs.key, &theirs.claim, &theirs.wanted, &permit);
+    let call = t
+        .provider
+        .create(&theirs.key, &theirs.claim, &theirs.wanted, &permit);
     let answer = t.call(Operation::Create, call).await?;
-    untouched(&t, &theirs, before.as_ref(), "another installation's create").await?;
+    untouched(
+        &t,
+        &theirs,
+        before.as_ref(),
+        "another installation's create",
+    )
+    .await?;
     refused("create on another installation's machine", answer)?;
     t.down(&*other, &mut theirs).await?;
     t.down(&*t.provider.clone(), &mut ours).await

@@ -156,8 +156,10 @@ async fn read_all(t: &Trial, machine: &Machine) -> Verdict {
     t.call(Operation::Check, t.provider.check()).await??;
     let claim = t.provider.claim(&machine.key, &machine.wanted, 2, &[]);
     t.call(Operation::Claim, claim).await??;
-    t.call(Operation::Get, t.provider.get(&machine.key, &machine.claim)).await??;
-    t.call(Operation::List, t.provider.list(&[machine.recorded()])).await??;
+    t.call(Operation::Get, t.provider.get(&machine.key, &machine.claim))
+        .await??;
+    t.call(Operation::List, t.provider.list(&[machine.recorded()]))
+        .await??;
     Ok(())
 }
 
@@ -172,7 +174,10 @@ async fn reading_shows_the_same(t: Arc<Trial>) -> Verdict {
         read_all(&t, &unmade).await?;
     }
     let (later, again) = (own(&t, &machine).await?, t.state(&mut machine).await?);
-    require!(listed == later, "reading turned the listing {listed:?} into {later:?}");
+    require!(
+        listed == later,
+        "reading turned the listing {listed:?} into {later:?}"
+    );
     require!(seen == again, "reading turned {seen:?} into {again:?}");
     t.down(&*t.provider.clone(), &mut machine).await
 }
@@ -181,7 +186,9 @@ async fn reading_shows_the_same(t: Arc<Trial>) -> Verdict {
 async fn own(t: &Trial, machine: &Machine) -> Verdict<Vec<Mark>> {
     let listing = t.listing(&[machine.recorded()]).await?;
     let marks = listing.machines.into_iter().map(|m| m.mark);
-    Ok(marks.filter(|m| m.uid.as_str().starts_with(&t.prefix)).collect())
+    Ok(marks
+        .filter(|m| m.uid.as_str().starts_with(&t.prefix))
+        .collect())
 }
 
 async fn reading_sends_nothing(t: Arc<Trial>) -> Verdict {
@@ -199,19 +206,28 @@ async fn reading_sends_nothing(t: Arc<Trial>) -> Verdict {
     let after = t.world()?.describe(&machine.claim.slot).await?;
     require!(before == after, "reading turned {before:?} into {after:?}");
     let left = t.world()?.inventory().await?;
-    require!(stock == left, "reading turned the inventory {stock:?} into {left:?}");
+    require!(
+        stock == left,
+        "reading turned the inventory {stock:?} into {left:?}"
+    );
     t.down(&*t.provider.clone(), &mut machine).await
 }
 
 async fn absent_without_machine(t: Arc<Trial>) -> Verdict {
     let mut machine = t.claimed("a").await?;
     let state = t.state(&mut machine).await?;
-    require!(state == MachineState::Absent, "before its create the machine is {state:?}");
+    require!(
+        state == MachineState::Absent,
+        "before its create the machine is {state:?}"
+    );
     t.up(&*t.provider.clone(), &mut machine).await?;
     t.running(&*t.provider.clone(), &mut machine).await?;
     t.down(&*t.provider.clone(), &mut machine).await?;
     let state = t.state(&mut machine).await?;
-    require!(state == MachineState::Absent, "after its delete the machine is {state:?}");
+    require!(
+        state == MachineState::Absent,
+        "after its delete the machine is {state:?}"
+    );
     Ok(())
 }
 
@@ -231,7 +247,10 @@ async fn another_key_is_foreign(t: Arc<Trial>) -> Verdict {
 async fn strangers_are_foreign(t: Arc<Trial>) -> Verdict {
     for (shape, mut machine, before) in taken_slots(&t).await? {
         let state = t.state(&mut machine).await?;
-        require!(state == MachineState::Foreign, "a stranger ({shape:?}) is called {state:?}");
+        require!(
+            state == MachineState::Foreign,
+            "a stranger ({shape:?}) is called {state:?}"
+        );
         untouched(&t, &machine, before.as_ref(), "get").await?;
     }
     Ok(())
@@ -239,7 +258,9 @@ async fn strangers_are_foreign(t: Arc<Trial>) -> Verdict {
 
 async fn renamed(t: Arc<Trial>) -> Verdict {
     let mut machine = t.made("a").await?;
-    t.world()?.rename(&machine.claim.slot, &format!("{}-renamed", t.prefix)).await?;
+    t.world()?
+        .rename(&machine.claim.slot, &format!("{}-renamed", t.prefix))
+        .await?;
     t.catch_up().await?;
     let state = t.state(&mut machine).await?;
     require!(
@@ -264,9 +285,8 @@ async fn edited_mark(t: Arc<Trial>) -> Verdict {
                 "our name with the text {text:?} in place of the mark is called {state:?}"
             )));
         };
-        let mark = Mark::find(&restore).ok_or_else(|| {
-            Miss::Failed(format!("the line to restore is no mark: {restore}"))
-        })?;
+        let mark = Mark::find(&restore)
+            .ok_or_else(|| Miss::Failed(format!("the line to restore is no mark: {restore}")))?;
         require!(
             mark.uid == *machine.key.uid() && mark.slot == slot,
             "the line to restore is for {} at {}",
@@ -287,14 +307,18 @@ async fn edited_mark(t: Arc<Trial>) -> Verdict {
     }
     // The mark of another key in our machine: its name and that mark contradict each other.
     let stranger = Shape::AnotherKey.at(&t, &machine)?;
-    t.world()?.edit_mark(&slot, stranger.text.as_deref()).await?;
+    t.world()?
+        .edit_mark(&slot, stranger.text.as_deref())
+        .await?;
     t.catch_up().await?;
     let state = t.state(&mut machine).await?;
     require!(
         matches!(state, MachineState::NotOwned { .. }),
         "our name with another key's mark is called {state:?}"
     );
-    t.world()?.edit_mark(&slot, Some(&written(&t.mark_of(&machine)))).await?;
+    t.world()?
+        .edit_mark(&slot, Some(&written(&t.mark_of(&machine))))
+        .await?;
     t.catch_up().await?;
     t.down(&*t.provider.clone(), &mut machine).await?;
     t.gone(&mut machine).await
@@ -305,7 +329,10 @@ async fn removed_outside(t: Arc<Trial>) -> Verdict {
     t.world()?.remove(&machine.claim.slot).await?;
     t.catch_up().await?;
     let state = t.state(&mut machine).await?;
-    require!(state == MachineState::Absent, "a machine removed outside is {state:?}");
+    require!(
+        state == MachineState::Absent,
+        "a machine removed outside is {state:?}"
+    );
     t.down(&*t.provider.clone(), &mut machine).await?;
     t.gone(&mut machine).await
 }
@@ -354,14 +381,19 @@ async fn addresses(t: Arc<Trial>) -> Verdict {
     let mut machine = t.made("a").await?;
     let state = t.state(&mut machine).await?;
     let MachineState::Running(Addresses::Reported { addresses, port }) = state else {
-        return Err(Miss::Failed(format!("a machine that had an address is {state:?}")));
+        return Err(Miss::Failed(format!(
+            "a machine that had an address is {state:?}"
+        )));
     };
     require!(!addresses.is_empty(), "reported, but no address");
     require!(port != Some(0), "the proxy's port is 0");
     for address in addresses {
         let usable = !address.is_unspecified() && !address.is_multicast() && !link_local(address);
         require!(usable, "{address} is not an address that can be reached");
-        require!(t.caps.loopback || !address.is_loopback(), "{address} is a loopback address");
+        require!(
+            t.caps.loopback || !address.is_loopback(),
+            "{address} is a loopback address"
+        );
     }
     t.down(&*t.provider.clone(), &mut machine).await
 }
@@ -383,9 +415,16 @@ async fn migrated(t: Arc<Trial>) -> Verdict {
         "a machine moved to {host} is {:?}",
         seen.state
     );
-    require!(seen.host.as_ref() == Some(&host), "moved to {host}, seen on {:?}", seen.host);
+    require!(
+        seen.host.as_ref() == Some(&host),
+        "moved to {host}, seen on {:?}",
+        seen.host
+    );
     let listing = t.listing(&[machine.recorded()]).await?;
-    let listed = listing.machines.iter().find(|m| m.mark.uid == *machine.key.uid());
+    let listed = listing
+        .machines
+        .iter()
+        .find(|m| m.mark.uid == *machine.key.uid());
     require!(
         listed.is_some_and(|m| m.host.as_ref() == Some(&host)),
         "moved to {host}, listed as {listed:?}"
@@ -414,9 +453,18 @@ async fn no_agent(t: Arc<Trial>) -> Verdict {
     let mut machine = made_with_agent(&t, Agent::Missing).await?;
     let limit = t.caps.boot_timeout + Duration::from_mins(1);
     let provider = t.provider.clone();
-    t.until(&*provider, &mut machine, limit, "be stopped without an agent", |state| {
-        matches!(state, MachineState::Stopped(StopReason::NoAgent | StopReason::NeverReported))
-    })
+    t.until(
+        &*provider,
+        &mut machine,
+        limit,
+        "be stopped without an agent",
+        |state| {
+            matches!(
+                state,
+                MachineState::Stopped(StopReason::NoAgent | StopReason::NeverReported)
+            )
+        },
+    )
     .await?;
     t.down(&*provider, &mut machine).await
 }
@@ -486,7 +534,9 @@ async fn silent_agent(t: Arc<Trial>) -> Verdict {
         );
         t.world()?.pass(Duration::from_secs(5)).await?;
     }
-    t.world()?.agent(&machine.claim.slot, Agent::Answering).await?;
+    t.world()?
+        .agent(&machine.claim.slot, Agent::Answering)
+        .await?;
     t.running(&*t.provider.clone(), &mut machine).await?;
     t.down(&*t.provider.clone(), &mut machine).await
 }
@@ -518,10 +568,17 @@ async fn backup_lock(t: Arc<Trial>) -> Verdict {
         "a running machine in a backup is {:?}",
         seen.state
     );
-    require!(seen.busy.is_some(), "a machine in a backup is not called busy");
+    require!(
+        seen.busy.is_some(),
+        "a machine in a backup is not called busy"
+    );
     t.world()?.unlock(&machine.claim.slot).await?;
     t.catch_up().await?;
     let seen = t.look(&*t.provider.clone(), &mut machine).await??;
-    require!(seen.busy.is_none(), "busy with {:?} after the backup", seen.busy);
+    require!(
+        seen.busy.is_none(),
+        "busy with {:?} after the backup",
+        seen.busy
+    );
     t.down(&*t.provider.clone(), &mut machine).await
 }

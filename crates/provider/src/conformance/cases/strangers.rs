@@ -62,7 +62,11 @@ pub(super) fn written(mark: &Mark) -> String {
 
 /// A machine that bears our name and no mark.
 pub(super) fn namesake(machine: &Machine) -> Stranger {
-    Stranger { name: machine.key.name().to_owned(), text: None, template: false }
+    Stranger {
+        name: machine.key.name().to_owned(),
+        text: None,
+        template: false,
+    }
 }
 
 /// A claimed machine whose slot a stranger of each shape took, where the harness can place it.
@@ -101,5 +105,7 @@ pub(super) async fn untouched(
     if after.as_ref() == before {
         return Ok(());
     }
-    Err(Miss::Failed(format!("{by} changed a stranger's machine: {before:?} became {after:?}")))
+    Err(Miss::Failed(format!(
+        "{by} changed a stranger's machine: {before:?} became {after:?}"
+    )))
 }

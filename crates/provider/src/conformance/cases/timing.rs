@@ -4,13 +4,13 @@ use super::{
     always,
     creation::{STEPS, half_made},
 };
+use crate::layer::observed::{CallMetrics, Observed};
 use crate::{
-    Operation, Permit, Progress,
+    Operation, Permit, Progress, Provider as _,
     conformance::{
         Case, Network, Tier,
-        trial::{
-            Machine, Trial, Verdict, may_repeat, poll_at_most, refused, refused_as, require,
-        },
+        capture::Transcript,
+        trial::{Machine, Trial, Verdict, may_repeat, poll_at_most, refused, refused_as, require},
     },
 };
 use egress_core::{ErrorClass, machine::MachineState};
@@ -70,6 +70,13 @@ pub(super) fn cases() -> Vec<Case> {
         },
         Case {
             rule: "O1",
+            title: "under the layer observed each call is counted and carries a span",
+            tier: Tier::Basic,
+            needs: always,
+            run: |t| Box::pin(counted_and_traced(t)),
+        },
+        Case {
+            rule: "O1",
             title: "each error names the operation that failed, for its counter and span",
             tier: Tier::Extended,
             needs: always,
@@ -87,13 +94,25 @@ async fn hanging(t: Arc<Trial>) -> Verdict {
         // answer as well; nothing else may be.
         let _report = t.call(Operation::Check, provider.check()).await?;
         let call = provider.claim(&unmade.key, &unmade.wanted, 2, &[]);
-        refused("claim while all hangs", t.call(Operation::Claim, call).await?)?;
-        refused("create while all hangs", t.create_once(&*provider, &mut unmade).await?)?;
-        refused("delete while all hangs", t.delete_once(&*provider, &mut machine).await?)?;
+        refused(
+            "claim while all hangs",
+            t.call(Operation::Claim, call).await?,
+        )?;
+        refused(
+            "create while all hangs",
+            t.create_once(&*provider, &mut unmade).await?,
+        )?;
+        refused(
+            "delete while all hangs",
+            t.delete_once(&*provider, &mut machine).await?,
+        )?;
         let recorded = [machine.recorded()];
         let call = provider.list(&recorded);
         refused("list while all hangs", t.call(Operation::List, call).await?)?;
-        let state = t.look(&*provider, &mut machine).await?.map(|seen| seen.state);
+        let state = t
+            .look(&*provider, &mut machine)
+            .await?
+            .map(|seen| seen.state);
         require!(
             !matches!(state, Ok(MachineState::Absent | MachineState::Foreign)),
             "while all hangs the machine is called {state:?}"
@@ -178,7 +197,9 @@ async fn dropped_create(t: Arc<Trial>) -> Verdict {
             let finished = half_made(&t, &mut machine, steps).await?;
             t.rest(&mut machine).await?;
             let old = t.restart().await?;
-            let ended = cut(&t, &*old, &mut machine, Call::Create, polls).await.is_some();
+            let ended = cut(&t, &*old, &mut machine, Call::Create, polls)
+                .await
+                .is_some();
             let next = t.restart().await?;
             t.up(&*next, &mut machine).await?;
             t.running(&*next, &mut machine).await?;
@@ -207,7 +228,9 @@ async fn dropped_delete(t: Arc<Trial>) -> Verdict {
                 }
                 t.rest(&mut machine).await?;
             }
-            let ended = cut(&t, &*old, &mut machine, Call::Delete, polls).await.is_some();
+            let ended = cut(&t, &*old, &mut machine, Call::Delete, polls)
+                .await
+                .is_some();
             let next = t.restart().await?;
             t.down(&*next, &mut machine).await?;
             t.gone(&mut machine).await?;
@@ -231,9 +254,13 @@ async fn call_all_expired(t: &Trial, machine: &Machine) -> Verdict {
     let create = t.provider.create(key, claim, &machine.wanted, &permit);
     let _created = t.call(Operation::Create, create).await?;
     let permit = expired_permit(machine);
-    let _sealed = t.call(Operation::Seal, t.provider.seal(key, claim, &permit)).await?;
+    let _sealed = t
+        .call(Operation::Seal, t.provider.seal(key, claim, &permit))
+        .await?;
     let permit = expired_permit(machine);
-    let _deleted = t.call(Operation::Delete, t.provider.delete(key, claim, &permit)).await?;
+    let _deleted = t
+        .call(Operation::Delete, t.provider.delete(key, claim, &permit))
+        .await?;
     Ok(())
 }
 
@@ -241,17 +268,30 @@ async fn expired(t: Arc<Trial>) -> Verdict {
     let mut unmade = t.claimed("a").await?;
     t.sending(&mut unmade);
     let permit = expired_permit(&unmade);
-    let call = t.provider.create(&unmade.key, &unmade.claim, &unmade.wanted, &permit);
+    let call = t
+        .provider
+        .create(&unmade.key, &unmade.claim, &unmade.wanted, &permit);
     let answer = t.call(Operation::Create, call).await?;
-    refused_as("create with an expired permit", answer, &[ErrorClass::Transient])?;
+    refused_as(
+        "create with an expired permit",
+        answer,
+        &[ErrorClass::Transient],
+    )?;
     t.wait(Duration::from_secs(2)).await;
     let state = t.state(&mut unmade).await?;
-    require!(state == MachineState::Absent, "an expired permit made a machine: {state:?}");
+    require!(
+        state == MachineState::Absent,
+        "an expired permit made a machine: {state:?}"
+    );
     let mut machine = t.made("b").await?;
     let permit = expired_permit(&machine);
     let call = t.provider.delete(&machine.key, &machine.claim, &permit);
     let answer = t.call(Operation::Delete, call).await?;
-    refused_as("delete with an expired permit", answer, &[ErrorClass::Transient])?;
+    refused_as(
+        "delete with an expired permit",
+        answer,
+        &[ErrorClass::Transient],
+    )?;
     t.wait(Duration::from_secs(2)).await;
     let state = t.state(&mut machine).await?;
     require!(
@@ -265,7 +305,8 @@ async fn expired(t: Arc<Trial>) -> Verdict {
 async fn nothing_when_expired(t: &Trial, machine: &Machine) -> Verdict {
     let before = t.sent().await?;
     call_all_expired(t, machine).await?;
-    t.nothing_sent_since(before, "calls with an expired permit").await
+    t.nothing_sent_since(before, "calls with an expired permit")
+        .await
 }
 
 async fn expired_at_any_step(t: Arc<Trial>) -> Verdict {
@@ -303,7 +344,8 @@ async fn frozen(t: Arc<Trial>) -> Verdict {
                 t.world()?.pass(Duration::from_secs(2)).await?;
                 let before = t.sent().await?;
                 let _any_answer = t.call(Operation::Create, call).await?;
-                t.nothing_sent_since(before, "a create that woke after its permit").await?;
+                t.nothing_sent_since(before, "a create that woke after its permit")
+                    .await?;
             }
             t.up(&*t.provider.clone(), &mut machine).await?;
             t.down(&*t.provider.clone(), &mut machine).await?;
@@ -326,7 +368,10 @@ async fn errors_name_their_operation(t: Arc<Trial>) -> Verdict {
     let recorded = [machine.recorded()];
     let mut errors = Vec::new();
     let call = provider.claim(&unmade.key, &unmade.wanted, 2, &[]);
-    errors.push((Operation::Claim, refused("claim", t.call(Operation::Claim, call).await?)?));
+    errors.push((
+        Operation::Claim,
+        refused("claim", t.call(Operation::Claim, call).await?)?,
+    ));
     let create = t.create_once(&*provider, &mut unmade).await?;
     errors.push((Operation::Create, refused("create", create)?));
     let list = t.call(Operation::List, provider.list(&recorded)).await?;
@@ -343,8 +388,48 @@ async fn errors_name_their_operation(t: Arc<Trial>) -> Verdict {
             error.operation(),
             error.chain()
         );
-        require!(!error.target().is_empty(), "the error of {operation} names no target");
+        require!(
+            !error.target().is_empty(),
+            "the error of {operation} names no target"
+        );
     }
     t.world()?.network(Network::Up).await?;
     t.down(&*provider, &mut machine).await
+}
+
+async fn counted_and_traced(t: Arc<Trial>) -> Verdict {
+    let metrics = CallMetrics::default();
+    let observed = Observed::new(t.provider.clone(), &metrics);
+    let transcript = Transcript::default();
+    let mut machine = t.claimed("a").await?;
+    let life = async {
+        let claim = observed
+            .claim(&machine.key, &machine.wanted, 1, &[])
+            .await?;
+        require!(
+            claim.slot == machine.claim.slot,
+            "the layer changed the claimed slot"
+        );
+        observed.check().await?;
+        t.up(&observed, &mut machine).await?;
+        t.running(&observed, &mut machine).await?;
+        observed.list(&[machine.recorded()]).await?;
+        t.sealed(&observed, &mut machine).await?;
+        t.down(&observed, &mut machine).await
+    };
+    transcript.listen(life).await?;
+    let said = transcript.text();
+    for operation in Operation::ALL {
+        let counted = metrics.count(t.provider.name(), operation, None);
+        require!(counted > 0, "{operation} was called and not counted");
+        let spans = said
+            .lines()
+            .filter(|line| line.starts_with("span ") && line.contains(operation.as_str()))
+            .count() as u64;
+        require!(
+            spans >= counted,
+            "{operation}: {counted} calls, {spans} spans"
+        );
+    }
+    Ok(())
 }

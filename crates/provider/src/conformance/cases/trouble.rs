@@ -87,7 +87,9 @@ async fn unknown_create(t: Arc<Trial>) -> Verdict {
         let answer = loop {
             match t.create_once(&*t.provider.clone(), &mut machine).await? {
                 // Nothing was sent yet: a step before the first request.
-                Ok(Progress::InProgress { handles, recheck, .. }) if handles.is_empty() => {
+                Ok(Progress::InProgress {
+                    handles, recheck, ..
+                }) if handles.is_empty() => {
                     t.wait(recheck).await;
                 }
                 answer => break answer,
@@ -132,7 +134,10 @@ fn tell<T: fmt::Debug>(transcript: &Transcript, answer: &crate::Result<T>) {
     match answer {
         Ok(answer) => transcript.say(format_args!("{answer:?}")),
         Err(error) => {
-            transcript.say(format_args!("{error} {error:?} {error:#?} {}", error.chain()));
+            transcript.say(format_args!(
+                "{error} {error:?} {error:#?} {}",
+                error.chain()
+            ));
             let mut source = std::error::Error::source(error);
             while let Some(next) = source {
                 transcript.say(format_args!("{next} {next:?}"));
@@ -149,16 +154,30 @@ async fn all_operations(
     transcript: &Transcript,
     machine: &mut Machine,
 ) -> Verdict {
-    let report = transcript.listen(t.call(Operation::Check, provider.check())).await?;
+    let report = transcript
+        .listen(t.call(Operation::Check, provider.check()))
+        .await?;
     tell(transcript, &report);
     let claim = provider.claim(&machine.key, &machine.wanted, 2, &[]);
-    tell(transcript, &transcript.listen(t.call(Operation::Claim, claim)).await?);
-    tell(transcript, &transcript.listen(t.create_once(provider, machine)).await?);
-    tell(transcript, &transcript.listen(t.look(provider, machine)).await?);
+    tell(
+        transcript,
+        &transcript.listen(t.call(Operation::Claim, claim)).await?,
+    );
+    tell(
+        transcript,
+        &transcript.listen(t.create_once(provider, machine)).await?,
+    );
+    tell(
+        transcript,
+        &transcript.listen(t.look(provider, machine)).await?,
+    );
     let recorded = [machine.recorded()];
     let list = t.call(Operation::List, provider.list(&recorded));
     tell(transcript, &transcript.listen(list).await?);
-    tell(transcript, &transcript.listen(t.seal_once(provider, machine)).await?);
+    tell(
+        transcript,
+        &transcript.listen(t.seal_once(provider, machine)).await?,
+    );
     transcript.say(format_args!("{:?}", machine.claim));
     Ok(())
 }
@@ -173,12 +192,21 @@ async fn no_secret(t: Arc<Trial>) -> Verdict {
     let mut machine = t.claimed("a").await?;
     all_operations(&t, &*provider, &transcript, &mut machine).await?;
     transcript.listen(t.up(&*provider, &mut machine)).await?;
-    transcript.listen(t.running(&*provider, &mut machine)).await?;
+    transcript
+        .listen(t.running(&*provider, &mut machine))
+        .await?;
     all_operations(&t, &*provider, &transcript, &mut machine).await?;
     if let Ok(Some(text)) = t.world()?.describe(&machine.claim.slot).await {
         transcript.say(text);
     }
-    for trouble in ["network", "credentials", "capacity", "answer", "blind spot", "cluster"] {
+    for trouble in [
+        "network",
+        "credentials",
+        "capacity",
+        "answer",
+        "blind spot",
+        "cluster",
+    ] {
         let world = t.world()?;
         let offered = match trouble {
             "network" => world.network(Network::Down).await,
@@ -196,7 +224,10 @@ async fn no_secret(t: Arc<Trial>) -> Verdict {
                 }
                 let mut unmade = machine.clone();
                 (unmade.key, unmade.wanted) = t.wish("unmade")?;
-                tell(&transcript, &transcript.listen(t.look(&*provider, &mut unmade)).await?);
+                tell(
+                    &transcript,
+                    &transcript.listen(t.look(&*provider, &mut unmade)).await?,
+                );
                 if matches!(trouble, "network" | "credentials" | "cluster") {
                     let call = transcript.listen(t.delete_once(&*provider, &mut machine));
                     tell(&transcript, &call.await?);
@@ -217,7 +248,8 @@ async fn no_secret(t: Arc<Trial>) -> Verdict {
         require!(
             line.is_none(),
             "a secret was said: {}",
-            line.unwrap_or_default().replace(secret.as_str(), "<secret>")
+            line.unwrap_or_default()
+                .replace(secret.as_str(), "<secret>")
         );
     }
     Ok(())
@@ -241,10 +273,19 @@ async fn wrong_then_right(t: Arc<Trial>) -> Verdict {
     t.world()?.credentials(Credentials::Wrong).await?;
     let before = t.sent().await?;
     let seen = t.look(&*t.provider.clone(), &mut machine).await?;
-    refused_as("get with a wrong credential", seen, &[ErrorClass::Unauthorized])?;
+    refused_as(
+        "get with a wrong credential",
+        seen,
+        &[ErrorClass::Unauthorized],
+    )?;
     let deleted = t.delete_once(&*t.provider.clone(), &mut machine).await?;
-    refused_as("delete with a wrong credential", deleted, &[ErrorClass::Unauthorized])?;
-    t.nothing_sent_since(before, "calls with a wrong credential").await?;
+    refused_as(
+        "delete with a wrong credential",
+        deleted,
+        &[ErrorClass::Unauthorized],
+    )?;
+    t.nothing_sent_since(before, "calls with a wrong credential")
+        .await?;
     t.world()?.credentials(Credentials::Right).await?;
     let state = t.state(&mut machine).await?;
     require!(
@@ -274,16 +315,23 @@ async fn all_fail(t: &Trial, machine: &mut Machine, unmade: &mut Machine, why: &
         }
         for error in errors {
             let slot_given_up = matches!(error.class(), ErrorClass::Conflict);
-            require!(!slot_given_up, "with {why} a slot would be given up: {}", error.chain());
+            require!(
+                !slot_given_up,
+                "with {why} a slot would be given up: {}",
+                error.chain()
+            );
         }
     }
-    t.nothing_sent_since(before, &format!("calls with {why}")).await
+    t.nothing_sent_since(before, &format!("calls with {why}"))
+        .await
 }
 
 /// The process that was there before the trouble lists nothing. (A new one meets another
 /// cluster as its own; there the claims' cluster tells.)
 async fn no_listing(t: &Trial, machine: &Machine, why: &str) -> Verdict {
-    let listed = t.call(Operation::List, t.provider.list(&[machine.recorded()])).await?;
+    let listed = t
+        .call(Operation::List, t.provider.list(&[machine.recorded()]))
+        .await?;
     refused(&format!("list with {why}"), listed).map(drop)
 }
 
@@ -316,7 +364,9 @@ async fn many_disappear(t: Arc<Trial>) -> Verdict {
     for label in ["a", "b", "c", "d"] {
         machines.push(t.made(label).await?);
     }
-    let mut survivor = machines.pop().ok_or_else(|| Miss::Failed("no machine".into()))?;
+    let mut survivor = machines
+        .pop()
+        .ok_or_else(|| Miss::Failed("no machine".into()))?;
     for machine in &machines {
         t.world()?.remove(&machine.claim.slot).await?;
     }
@@ -325,9 +375,15 @@ async fn many_disappear(t: Arc<Trial>) -> Verdict {
     let listing = t.listing(&recorded).await?;
     for machine in &mut machines {
         let state = t.state(machine).await?;
-        require!(state == MachineState::Absent, "a machine removed outside is {state:?}");
         require!(
-            listing.machines.iter().all(|m| m.mark.uid != *machine.key.uid()),
+            state == MachineState::Absent,
+            "a machine removed outside is {state:?}"
+        );
+        require!(
+            listing
+                .machines
+                .iter()
+                .all(|m| m.mark.uid != *machine.key.uid()),
             "a machine removed outside is listed"
         );
     }
