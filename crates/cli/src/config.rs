@@ -66,6 +66,27 @@ impl Default for AdminBlock {
     }
 }
 
+/// Kinds of provider that are known by name and come later.
+const LATER: [&str; 2] = ["proxmox", "kvm2"];
+
+/// Says of a kind that comes later that it does, in place of "unknown" and of "no kind".
+fn named_kinds(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let mut later = BTreeSet::new();
+    for finding in &mut findings {
+        if let Some((block, kind)) = finding.path.rsplit_once('.')
+            && LATER.contains(&kind)
+            && block.starts_with("providers[")
+            && block.ends_with(']')
+        {
+            later.insert(block.to_owned());
+            "is not in this version".clone_into(&mut finding.problem);
+            "use `local`, the only kind so far".clone_into(&mut finding.remedy);
+        }
+    }
+    findings.retain(|finding| !later.contains(&finding.path));
+    findings
+}
+
 impl Config {
     /// Reads the file; everything that is wrong with it at once.
     pub fn load(path: &Path) -> Result<Self, Failure> {
@@ -102,7 +123,10 @@ impl Config {
             None => serde_json::json!({}),
         };
         let reading: Reading<Self> = read_document(value);
-        reading.checked(Self::validate).into_result()
+        reading
+            .checked(Self::validate)
+            .into_result()
+            .map_err(named_kinds)
     }
 
     fn validate(&self) -> Vec<Finding> {

@@ -1,11 +1,23 @@
 //! `docs`: the generated pages of the documentation.
 
-use crate::{Command, config::Config, failure::Failure, standalone};
-use egress_core::{plan::Phase, status::Reason};
-use egress_engine::metrics::EngineMetrics;
-use egress_provider::layer::observed::CallMetrics;
+use crate::{
+    Command,
+    config::Config,
+    failure::Failure,
+    standalone::{self, StandaloneMetrics, SweepMetrics},
+};
+use egress_core::{Identity, ProviderName, plan::Phase, status::Reason};
+use egress_engine::{
+    metrics::{EngineMetrics, PassLabel, PassResult, PhaseLabel},
+    sweep::SweepReport,
+};
+use egress_local::Local;
+use egress_provider::{
+    Provider,
+    layer::observed::{CallMetrics, Observed},
+};
 use prometheus_client::encoding::text::encode;
-use std::fmt::Write;
+use std::{error::Error, fmt::Write as _, sync::Arc};
 
 /// Arguments of `docs`.
 #[derive(Debug, clap::Args)]
@@ -50,19 +62,54 @@ fn cli() -> String {
     format!("{GENERATED}{}\n", lines.join("\n").trim_end())
 }
 
-fn metrics() -> Result<String, Failure> {
-    let registry = standalone::registry(
-        &EngineMetrics::default(),
-        &CallMetrics::default(),
-        &standalone::SweepMetrics::default(),
+/// Every figure of the product, each moved once: one that never moved is not printed.
+fn moved_figures() -> Result<String, Failure> {
+    let failed = |e: &dyn Error| Failure::failed(format!("metrics: {e}"));
+    let (engine, calls) = (EngineMetrics::default(), CallMetrics::default());
+    let (sweeps, figures) = (SweepMetrics::default(), StandaloneMetrics::default());
+    let result = PassResult::ok;
+    engine.passes.get_or_create(&PassLabel { result }).inc();
+    let phase = PhaseLabel(Phase::Running);
+    engine.proxies.get_or_create(&phase).set(1);
+    let name: ProviderName = "here".parse().map_err(|e| failed(&e))?;
+    sweeps.set(&name, &SweepReport::default());
+    figures.note_complete_scan(0);
+    figures.note_reload();
+    let identity = Identity {
+        installation: "docs".parse().map_err(|e| failed(&e))?,
+        writer: None,
+    };
+    let local = Local::new(
+        name,
+        identity,
+        egress_local::Config::default(),
+        "state".into(),
+        "egress-proxies".into(),
     );
+    let provider = Observed::new(Arc::new(local), &calls);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(|e| failed(&e))?;
+    // Whatever it finds on this host, the call was counted.
+    let _found = runtime.block_on(provider.check());
     let mut text = String::new();
-    encode(&mut text, &registry).map_err(|e| Failure::failed(format!("metrics: {e}")))?;
-    let mut page = format!(
-        "{GENERATED}# Metrics\n\nAt `/metrics` of the admin page, in the OpenMetrics format. Durations \
-         are in seconds. `proxyd` has its own page: see [proxyd](proxyd.md).\n\n\
-         | metric | type | what it says |\n|---|---|---|\n"
-    );
+    let registry = standalone::registry(&engine, &calls, &sweeps, &figures);
+    encode(&mut text, &registry).map_err(|e| failed(&e))?;
+    Ok(text)
+}
+
+/// A metric as the page shows it.
+#[derive(Debug, PartialEq, Eq)]
+struct Figure {
+    name: String,
+    kind: String,
+    labels: Vec<String>,
+    help: String,
+}
+
+/// Reads names, kinds and labels from a metrics page.
+fn figures(text: &str) -> Vec<Figure> {
+    let mut found: Vec<Figure> = Vec::new();
     let mut help = "";
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -70,18 +117,56 @@ fn metrics() -> Result<String, Failure> {
         } else if let Some((name, kind)) =
             line.strip_prefix("# TYPE ").and_then(|r| r.split_once(' '))
         {
-            let name = if kind == "counter" {
-                format!("{name}_total")
-            } else {
-                name.to_owned()
+            let name = match kind {
+                "counter" => format!("{name}_total"),
+                "info" => format!("{name}_info"),
+                _ => name.to_owned(),
             };
-            let _ = writeln!(page, "| `{name}` | {kind} | {help} |");
+            found.push(Figure {
+                name,
+                kind: kind.to_owned(),
+                labels: Vec::new(),
+                help: help.to_owned(),
+            });
+        } else if let Some(figure) = found.last_mut()
+            && let Some((_, labels)) = line.split_once('{')
+        {
+            for (label, _) in labels.split(',').filter_map(|pair| pair.split_once("=\"")) {
+                if label != "le" && !figure.labels.iter().any(|known| known == label) {
+                    figure.labels.push(label.to_owned());
+                }
+            }
         }
+    }
+    found
+}
+
+fn metrics() -> Result<String, Failure> {
+    let mut page = format!(
+        "{GENERATED}# Metrics\n\nAt `/metrics` of the admin page, in the OpenMetrics format. Durations \
+         are in seconds. `proxyd` has its own page: see [proxyd](proxyd.md).\n\n\
+         | metric | type | labels | what it says |\n|---|---|---|---|\n"
+    );
+    for figure in figures(&moved_figures()?) {
+        let Figure {
+            name,
+            kind,
+            labels,
+            help,
+        } = figure;
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let _ = writeln!(
+            page,
+            "| `{name}` | {kind} | {} | {help} |",
+            labels.join(" ")
+        );
     }
     page.push_str(
         "\nLabels are closed sets: `provider` (a configured name), `operation` (check, claim, create, \
-         get, seal, delete, list), `class` (ok or an error class of the [provider contract](provider-contract.md)), \
-         `phase` (a phase of a Proxy), `result` (ok, store_error).\n",
+         get, seal, delete, list), `class` of a call (ok or an error class of the \
+         [provider contract](provider-contract.md)) and of a suspect (orphan, surplus, leftover), \
+         `phase` (a phase of a Proxy), `result` of a pass (ok, store_error), of a scan (complete, \
+         incomplete) and of a reload (ok, broken), `version` (of this program).\n",
     );
     Ok(page)
 }
@@ -158,4 +243,42 @@ fn events() -> String {
         let _ = writeln!(page, "| `{reason}` | {} |", reason.meaning().trim());
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_registered_figure_is_on_the_page() {
+        let registry = standalone::registry(
+            &EngineMetrics::default(),
+            &CallMetrics::default(),
+            &SweepMetrics::default(),
+            &StandaloneMetrics::default(),
+        );
+        // What was registered shows in the debug print alone, also where nothing moved yet.
+        let registered = format!("{registry:?}").matches("Descriptor {").count();
+        let shown = figures(&moved_figures().expect("it prints"));
+        assert!(registered > 8, "{registry:?}");
+        assert_eq!(shown.len(), registered, "{shown:#?}");
+    }
+
+    #[test]
+    fn labels_are_read_from_samples_without_the_bounds_of_a_histogram() {
+        let text = "# HELP a_seconds How long.\n# TYPE a_seconds histogram\n\
+                    a_seconds_bucket{le=\"1\",provider=\"x\"} 1\n# HELP b Many.\n# TYPE b counter\n\
+                    b_total 1\n# EOF\n";
+        let figure = |name: &str, kind: &str, labels: &[&str], help: &str| Figure {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            labels: labels.iter().map(ToString::to_string).collect(),
+            help: help.to_owned(),
+        };
+        let expected = [
+            figure("a_seconds", "histogram", &["provider"], "How long."),
+            figure("b_total", "counter", &[], "Many."),
+        ];
+        assert_eq!(figures(text), expected);
+    }
 }

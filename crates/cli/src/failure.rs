@@ -1,7 +1,7 @@
 //! How a command ends when it does not succeed.
 
 use egress_core::finding::Finding;
-use std::process::ExitCode;
+use std::{error::Error, process::ExitCode};
 
 /// What to print on standard error, and the exit code.
 #[derive(Debug)]
@@ -24,6 +24,16 @@ impl Failure {
             lines: vec![line.into()],
             code: 2,
         }
+    }
+    /// Refused to start for an error, told with everything that caused it: exit code 2.
+    pub fn refused_by(error: &dyn Error) -> Self {
+        let mut line = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            line = format!("{line}: {error}");
+            cause = error.source();
+        }
+        Self::refused(line)
     }
     /// Faults in a file: exit code 2.
     pub fn faults(file: &str, findings: &[Finding]) -> Self {

@@ -2,7 +2,7 @@
 
 use crate::{admin_client::AdminClient, failure::Failure};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::{io::Write, path::PathBuf};
 
 /// Arguments of `get`.
 #[derive(Debug, clap::Args)]
@@ -39,11 +39,8 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let dir = crate::standalone::state_dir(arguments.state_dir.as_deref(), None)?;
     let client = AdminClient::find(&dir)?;
     let proxies = client.get("/v1/proxies").await?;
-    match arguments.output {
-        Output::Json => println!(
-            "{}",
-            serde_json::to_string_pretty(&proxies).unwrap_or_default()
-        ),
+    let text = match arguments.output {
+        Output::Json => serde_json::to_string_pretty(&proxies).unwrap_or_default() + "\n",
         Output::Table => {
             let rows: Vec<Row> = proxies
                 .as_array()
@@ -51,12 +48,13 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
                 .flatten()
                 .map(Row::from)
                 .collect();
-            print!("{}", table(&rows, usize::MAX));
-            for trouble in client.troubles().await? {
-                println!("! {trouble}");
-            }
+            let troubles = client.troubles().await?;
+            let troubles = troubles.iter().map(|trouble| format!("! {trouble}\n"));
+            table(&rows, usize::MAX) + &troubles.collect::<String>()
         }
-    }
+    };
+    // `get | head` ends before everything is read.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
 }
 

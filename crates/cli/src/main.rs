@@ -31,34 +31,79 @@ struct Command {
     verb: Verb,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  something failed; the reason is on standard error
-  2  bad input, or refused to start; nothing was changed
+/// The end of a help text: exit codes, and examples of this command.
+macro_rules! after {
+    ($one:literal; $($example:literal),+ $(,)?) => {
+        concat!(
+            "Exit codes:\n",
+            "  0  done\n",
+            "  1  ", $one, "\n",
+            "  2  bad input, or refused to start; nothing was changed\n\n",
+            "Examples:",
+            $("\n  egress-proxies ", $example),+
+        )
+    };
+}
 
-Examples:
-  egress-proxies standalone
-  egress-proxies standalone --config config.yaml --manifests manifests
-  egress-proxies get proxies -o json";
+const EXIT_CODES: &str = after!(
+    "something failed; the reason is on standard error";
+    "standalone",
+    "standalone --config config.yaml --manifests manifests",
+    "get proxies -o json",
+);
 
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Keep the declared proxies running on this host. Without arguments: a quick start with
     /// three proxies and a page to try them on.
+    #[command(after_help = after!(
+        "the engine ended by itself, as when its state directory was taken away";
+        "standalone",
+        "standalone --config config.yaml",
+        "standalone --config config.yaml --manifests manifests --state-dir state",
+    ))]
     Standalone(standalone::Arguments),
     /// Run one forward proxy (what the local provider starts for each Proxy).
+    #[command(after_help = after!(
+        "it could not listen, or the system refused something";
+        "proxyd --config proxyd.json",
+    ))]
     Proxyd(ProxydArguments),
     /// Serve a page that says who is asking.
+    #[command(after_help = after!(
+        "something failed; the reason is on standard error";
+        "echo",
+        "echo --listen 127.0.0.1:0",
+    ))]
     Echo(echo::Arguments),
     /// Look, without changing anything, whether the configured providers can make machines.
+    #[command(after_help = after!(
+        "a provider is not ready";
+        "check --config config.yaml",
+        "check --config config.yaml -o json",
+    ))]
     Check(check::Arguments),
     /// Run the conformance suite of the provider contract against a configured provider. It
     /// makes a few machines and removes them.
+    #[command(after_help = after!(
+        "a case failed, or the run was interrupted";
+        "conformance --config config.yaml --provider here",
+        "conformance --config config.yaml --provider here --tier extended",
+    ))]
     Conformance(conformance::Arguments),
     /// Show what a running engine knows.
+    #[command(after_help = after!(
+        "no engine runs on the state directory, or it does not answer";
+        "get proxies",
+        "get proxies -o json --state-dir state",
+    ))]
     Get(get::Arguments),
     /// Delete the Proxies whose manifests are gone, where the engine waits for your word.
+    #[command(after_help = after!(
+        "no engine runs on the state directory, or it cannot tell now what is missing";
+        "prune",
+        "prune --state-dir state",
+    ))]
     Prune(prune::Arguments),
     /// Print one of the generated pages of the documentation.
     #[command(hide = true)]

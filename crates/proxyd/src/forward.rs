@@ -39,6 +39,10 @@ pub(crate) async fn forward(
         Some(path) => Uri::from(path),
         None => Uri::from_static("/"),
     };
+    if parts.version < Version::HTTP_11 {
+        // RFC 9110, 10.1.1: not to be heeded from a client this old.
+        parts.headers.remove(EXPECT);
+    }
     parts.version = Version::HTTP_11;
 
     // The connection must not count as idle while this request has deadlines of its own.
@@ -129,6 +133,9 @@ fn answer(
 fn refusal(error: &hyper::Error) -> Refusal {
     if error.is_parse() {
         Refusal::ResponseBroken
+    } else if error.is_user() {
+        // The request's body, which is the client's.
+        Refusal::RequestInvalid
     } else {
         Refusal::TargetClosed
     }

@@ -12,8 +12,10 @@
 
 mod access;
 mod answer;
+mod client;
 mod clock;
 mod config;
+mod connect;
 mod dial;
 pub mod echo;
 mod entry;

@@ -7,7 +7,7 @@
 
 use crate::{metrics::Metrics, pool::Pool, target::Target};
 use futures_util::task::AtomicWaker;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::{
     body::{Body, Bytes, Frame, Incoming, SizeHint},
     client::conn::{
@@ -210,9 +210,11 @@ impl RequestBody {
     pub(crate) fn expect_continue(request: &mut Request<Self>) {
         let open = Arc::new((AtomicBool::new(false), AtomicWaker::new()));
         let opener = Arc::clone(&open);
-        hyper::ext::on_informational(request, move |_| {
-            opener.0.store(true, Relaxed);
-            opener.1.wake();
+        hyper::ext::on_informational(request, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                opener.0.store(true, Relaxed);
+                opener.1.wake();
+            }
         });
         let timer = Box::pin(sleep(CONTINUE_WAIT));
         request.body_mut().gate = Some(Gate { open, timer });

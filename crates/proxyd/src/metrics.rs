@@ -169,6 +169,12 @@ impl Metrics {
         metrics
     }
 
+    /// Counts one up until the value is dropped, also where a task is cut off.
+    pub(crate) fn counted(gauge: &Gauge) -> Counted {
+        gauge.inc();
+        Counted(gauge.clone())
+    }
+
     pub(crate) fn admitted(&self, admission: Admission) {
         self.admissions[admission as usize].inc();
     }
@@ -187,6 +193,15 @@ impl Metrics {
         // Writing to a string has no way to go wrong.
         let _ = encode(&mut page, &self.registry);
         page
+    }
+}
+
+/// One that is counted in a gauge.
+pub(crate) struct Counted(Gauge);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

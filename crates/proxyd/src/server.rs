@@ -1,38 +1,29 @@
-//! The listener, and one task for each client from accept to close.
+//! The listener: what starts, is let in, and drains.
 
 use crate::{
     access::Access,
-    answer::{AnswerBody, Refusal, target_answer, text_answer, typed_answer},
-    clock::{ClockedStream, IdleClock},
+    answer::{AnswerBody, text_answer, typed_answer},
+    client::{serve_client, turn_away},
     config::validate,
     dial::Dialer,
     error::Error,
-    forward::forward,
     management,
-    metrics::{Admission, Metrics, RequestKind},
-    places::{Full, Place, Places},
+    metrics::{Admission, Metrics},
+    places::{Full, Places},
     pool::Pool,
-    target::Target,
-    tunnel::{TunnelEnd, copy_both_ways},
 };
-use egress_core::proxy_config::{IDENTITY_PATH, IdentityAnswer, ProxydConfig};
-use http::{Method, Request, Response, StatusCode};
-use hyper::{
-    body::Incoming,
-    server::conn::http1::Builder,
-    service::service_fn,
-    upgrade::{OnUpgrade, Upgraded},
-};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use egress_core::proxy_config::{IdentityAnswer, ProxydConfig};
+use http::{Response, StatusCode};
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::TokioTimer;
 use std::{
-    convert::Infallible,
     future::Future,
     io,
     net::{SocketAddr, UdpSocket},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 use tokio::{
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket},
     time::{Duration, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -40,25 +31,23 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 /// Connections that the kernel may hold for us before they are accepted.
 const BACKLOG: u32 = 4096;
 /// The least that hyper takes as the bound of its buffers, in bytes.
-const LEAST_BUFFER: usize = 8192;
+pub(crate) const LEAST_BUFFER: usize = 8192;
 /// Connections over the limit that are told so; beyond them they are just closed.
 const TOLD: u32 = 128;
-/// How long a connection over the limit may take to send its request.
-const TOLD_LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait when the process is out of descriptors before accepting again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What all connections of one server share.
 pub(crate) struct Shared {
     config: ProxydConfig,
-    access: Access,
-    http: Builder,
+    pub(crate) access: Access,
+    pub(crate) http: Builder,
     pub(crate) dialer: Dialer,
     pub(crate) pool: Arc<Pool>,
     pub(crate) idle: Duration,
     pub(crate) metrics: Arc<Metrics>,
     /// Cancelled when no new work is taken.
-    drain: CancellationToken,
+    pub(crate) drain: CancellationToken,
     /// Cancelled when what is still open is cut off.
     pub(crate) close: CancellationToken,
 }
@@ -92,7 +81,8 @@ impl Shared {
         self.drain.is_cancelled()
     }
 
-    fn identity(&self) -> Response<AnswerBody> {
+    /// Who this proxy says it is.
+    pub(crate) fn identity(&self) -> Response<AnswerBody> {
         let answer = IdentityAnswer {
             key: self.config.key.clone(),
             attempt: self.config.attempt,
@@ -290,178 +280,4 @@ async fn accept(shared: &Arc<Shared>, listener: &TcpListener, tasks: &TaskTracke
             }
         }
     }
-}
-
-/// A CONNECT that was granted: what is needed once hyper lets go of the client.
-struct Granted {
-    upgrade: OnUpgrade,
-    target: TcpStream,
-}
-
-/// One client connection, as its requests see it.
-struct Client {
-    clock: Arc<IdleClock>,
-    granted: Mutex<Option<Granted>>,
-}
-
-/// Serves one client until it or the server is done.
-async fn serve_client(shared: Arc<Shared>, stream: TcpStream, place: Place) {
-    shared.metrics.open_connections.inc();
-    let close = shared.close.clone();
-    close
-        .run_until_cancelled(serve_requests(&shared, stream))
-        .await;
-    shared.metrics.open_connections.dec();
-    drop(place);
-}
-
-async fn serve_requests(shared: &Arc<Shared>, stream: TcpStream) {
-    // Best effort: without it answers are slower, not wrong.
-    let _ = stream.set_nodelay(true);
-    let clock = Arc::new(IdleClock::new());
-    let client = Arc::new(Client {
-        clock: Arc::clone(&clock),
-        granted: Mutex::new(None),
-    });
-    let io = TokioIo::new(ClockedStream::new(stream, Arc::clone(&clock)));
-    let service = {
-        let (shared, client) = (Arc::clone(shared), Arc::clone(&client));
-        service_fn(move |request| {
-            let (shared, client) = (Arc::clone(&shared), Arc::clone(&client));
-            async move { Ok::<_, Infallible>(answer(&shared, &client, request).await) }
-        })
-    };
-    // Boxed, so that a tunnel's task does not carry the spent connection's space along.
-    let mut connection = Box::pin(shared.http.serve_connection(io, service).with_upgrades());
-    let mut draining = false;
-    loop {
-        tokio::select! {
-            biased;
-            _ = connection.as_mut() => break,
-            () = shared.drain.cancelled(), if !draining => {
-                draining = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            () = clock.idle_for(shared.idle) => return,
-        }
-    }
-    drop(connection);
-    let granted = client
-        .granted
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    if let Some(granted) = granted {
-        drop((client, clock));
-        serve_tunnel(shared, granted).await;
-    }
-}
-
-/// Who may ask first, then what is asked for.
-async fn answer(
-    shared: &Arc<Shared>,
-    client: &Client,
-    request: Request<Incoming>,
-) -> Response<AnswerBody> {
-    let refuse = |refusal: Refusal| {
-        shared.metrics.refused(refusal);
-        refusal.answer()
-    };
-    if !shared.access.accepts(request.headers()) {
-        return refuse(Refusal::Unauthenticated);
-    }
-    let uri = request.uri();
-    let kind = if request.method() == Method::CONNECT {
-        RequestKind::Connect
-    } else if uri.authority().is_some() {
-        RequestKind::Forward
-    } else if request.method() == Method::GET && uri.path() == IDENTITY_PATH {
-        RequestKind::Identity
-    } else {
-        RequestKind::Other
-    };
-    shared.metrics.requested(kind);
-    match kind {
-        RequestKind::Connect => connect(shared, client, request).await,
-        RequestKind::Forward => forward(shared, &client.clock, request).await,
-        RequestKind::Identity => shared.identity(),
-        RequestKind::Other => refuse(Refusal::PathUnknown),
-    }
-}
-
-/// Dials the target of a CONNECT; a granted one waits for hyper to let go of the client.
-async fn connect(
-    shared: &Shared,
-    client: &Client,
-    mut request: Request<Incoming>,
-) -> Response<AnswerBody> {
-    let _hold = client.clock.hold();
-    let target = match Target::of_connect(request.uri()) {
-        Ok(target) => target,
-        Err(error) => {
-            shared.metrics.refused(Refusal::RequestInvalid);
-            return target_answer(error);
-        }
-    };
-    match shared.dialer.dial(&target).await {
-        Ok(stream) => {
-            let upgrade = hyper::upgrade::on(&mut request);
-            let granted = Granted {
-                upgrade,
-                target: stream,
-            };
-            *client
-                .granted
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = Some(granted);
-            Response::new(AnswerBody::Empty)
-        }
-        Err(refusal) => {
-            shared.metrics.refused(refusal);
-            refusal.answer()
-        }
-    }
-}
-
-/// Copies until the tunnel ends.
-async fn serve_tunnel(shared: &Shared, granted: Granted) {
-    let Granted {
-        upgrade,
-        mut target,
-    } = granted;
-    let Some((mut client, early)) = upgrade.await.ok().and_then(client_stream) else {
-        return;
-    };
-    let metrics = &shared.metrics;
-    metrics.open_tunnels.inc();
-    let counters = [&metrics.sent_bytes, &metrics.received_bytes];
-    let end = copy_both_ways(&mut client, early, &mut target, shared.idle, counters).await;
-    if end == TunnelEnd::Broken {
-        // A cut must look like one: an orderly end would make half a file look whole.
-        let _ = client.set_zero_linger();
-        let _ = target.set_zero_linger();
-    }
-    metrics.open_tunnels.dec();
-}
-
-/// The client's stream out of hyper's hands, with what it already read.
-fn client_stream(upgraded: Upgraded) -> Option<(TcpStream, hyper::body::Bytes)> {
-    let parts = upgraded.downcast::<TokioIo<ClockedStream>>().ok()?;
-    Some((parts.io.into_inner().into_stream(), parts.read_buf))
-}
-
-/// Tells a client over the limit so, quickly.
-async fn turn_away(shared: Arc<Shared>, stream: TcpStream, _place: Place) {
-    let service = service_fn(|_: Request<Incoming>| {
-        shared.metrics.refused(Refusal::Overloaded);
-        async { Ok::<_, Infallible>(Refusal::Overloaded.answer()) }
-    });
-    let connection = Builder::new()
-        .keep_alive(false)
-        .max_buf_size(LEAST_BUFFER)
-        .serve_connection(TokioIo::new(stream), service);
-    let _ = shared
-        .close
-        .run_until_cancelled(timeout(TOLD_LIMIT, connection))
-        .await;
 }

@@ -11,17 +11,23 @@ use egress_engine::{
     Credential, Credentials, Found,
     store::{StoreError, file},
 };
+use secrecy::{ExposeSecret, SecretString};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError, RwLock},
 };
+
+/// Namespace and name of a Secret.
+pub type SecretName = (String, String);
+/// The Secrets among the manifests.
+pub type Secrets = BTreeMap<SecretName, Secret>;
 
 /// See the module.
 pub struct StandaloneCredentials {
     files: file::Credentials,
     /// What was read or made by this process: a password does not change while it runs.
     known: Mutex<HashMap<ProxyId, Credential>>,
-    secrets: RwLock<BTreeMap<(String, String), Secret>>,
+    secrets: RwLock<Secrets>,
 }
 
 impl StandaloneCredentials {
@@ -34,9 +40,18 @@ impl StandaloneCredentials {
         }
     }
 
-    /// Takes the Secrets of the last scan.
-    pub fn set_secrets(&self, secrets: BTreeMap<(String, String), Secret>) {
-        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets;
+    /// Takes the Secrets of the last scan. Answers with the names of those that came, went or
+    /// changed.
+    pub fn set_secrets(&self, secrets: Secrets) -> BTreeSet<SecretName> {
+        let mut held = self.secrets.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = held
+            .keys()
+            .chain(secrets.keys())
+            .filter(|name| !same(held.get(*name), secrets.get(*name)))
+            .cloned()
+            .collect();
+        *held = secrets;
+        changed
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<ProxyId, Credential>> {
@@ -81,6 +96,16 @@ impl StandaloneCredentials {
             None => Ok(Found::Nothing),
         }
     }
+}
+
+fn same(one: Option<&Secret>, other: Option<&Secret>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else {
+        return one.is_none() && other.is_none();
+    };
+    let value = |(key, value): (&String, &SecretString)| {
+        other.data.get(key).map(ExposeSecret::expose_secret) == Some(value.expose_secret())
+    };
+    one.data.len() == other.data.len() && one.data.iter().all(value)
 }
 
 fn told(error: &StoreError) -> Trouble {

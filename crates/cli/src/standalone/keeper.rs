@@ -4,10 +4,12 @@
 use super::{
     absence::{Absence, BETWEEN_SCANS},
     admin::Pruned,
-    credentials::StandaloneCredentials,
+    credentials::{SecretName, StandaloneCredentials},
     manifests::{Declared, Manifests, Scan},
+    metrics::StandaloneMetrics,
 };
 use crate::config::Config;
+use egress_api::v1alpha1::AuthSpec;
 use egress_core::{
     MachineUid, ProxyId,
     proxy::{Desired, Intent},
@@ -45,6 +47,7 @@ pub struct Keeper {
     kept: BTreeMap<ProxyId, Kept>,
     epoch: Instant,
     troubles: Troubles,
+    figures: StandaloneMetrics,
     told: Vec<String>,
 }
 
@@ -57,6 +60,7 @@ impl Keeper {
         manifests: Manifests,
         recorded: impl IntoIterator<Item = (ProxyId, MachineUid)>,
         troubles: Troubles,
+        figures: StandaloneMetrics,
     ) -> Self {
         let kept = recorded
             .into_iter()
@@ -80,6 +84,7 @@ impl Keeper {
             kept,
             epoch: Instant::now(),
             troubles,
+            figures,
             told: Vec::new(),
         }
     }
@@ -88,13 +93,26 @@ impl Keeper {
     pub async fn turn(&mut self, config: &Config) -> Option<Duration> {
         self.forget_the_gone().await;
         let scan = self.manifests.scan();
-        self.credentials.set_secrets(scan.secrets.clone());
+        let changed = self.credentials.set_secrets(scan.secrets.clone());
         for (id, declared) in &scan.proxies {
             self.want(id, declared, config).await;
+            if secret_of(id, declared).is_some_and(|secret| changed.contains(&secret)) {
+                self.handle.wake(id.clone());
+            }
         }
-        let again = self.judge_absence(&scan);
-        self.tell(&scan, again.1);
-        again.0
+        let (again, guarded) = self.judge_absence(&scan);
+        if scan.is_complete() {
+            self.figures.note_complete_scan(guarded);
+        } else {
+            self.figures.note_incomplete_scan();
+        }
+        self.tell(&scan, guarded);
+        let returns =
+            |(id, kept): (&ProxyId, &Kept)| kept.deleting && scan.proxies.contains_key(id);
+        if self.kept.iter().any(returns) {
+            return Some(again.map_or(BETWEEN_SCANS, |again| again.min(BETWEEN_SCANS)));
+        }
+        again
     }
 
     /// The user's word that what is missing may go.
@@ -270,5 +288,16 @@ impl Keeper {
     /// How many Proxies there are.
     pub fn count(&self) -> usize {
         self.kept.len()
+    }
+}
+
+/// The Secret that a Proxy takes its login from.
+fn secret_of(id: &ProxyId, declared: &Declared) -> Option<SecretName> {
+    match declared {
+        Declared::Sound(proxy) => match &proxy.spec.proxy.auth {
+            AuthSpec::SecretRef { name } => Some((id.namespace().to_owned(), name.clone())),
+            AuthSpec::Generated {} | AuthSpec::None {} => None,
+        },
+        Declared::Faulty(_) => None,
     }
 }

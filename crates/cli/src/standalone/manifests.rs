@@ -11,7 +11,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 /// A Proxy as some file declares it.
@@ -45,6 +45,9 @@ impl Scan {
 
 /// A file as it was when it was read.
 type Stamp = (SystemTime, u64, u64);
+
+/// Longer than the step of any file system's clock.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// One manifest directory. Files that did not change are not read again.
 pub struct Manifests {
@@ -80,7 +83,10 @@ impl Manifests {
         let mut scan = Scan::default();
         let shown = self.dir.display().to_string();
         let files = match self.files() {
-            Ok(files) => files,
+            Ok((files, strange)) => {
+                scan.gaps.extend(strange);
+                files
+            }
             Err(e) => {
                 scan.gaps.push(format!(
                     "the manifest directory {shown} cannot be read ({e}): nothing is deleted until it can"
@@ -100,10 +106,7 @@ impl Manifests {
                 .into_owned();
             match self.documents(path) {
                 Ok(documents) => all.push((name, documents)),
-                Err(e) => scan.gaps.push(format!(
-                    "{} cannot be read ({e}): nothing is deleted until it can",
-                    path.display()
-                )),
+                Err(e) => scan.gaps.push(unreadable(path, &e)),
             }
         }
         self.read.retain(|path, _| files.contains(path));
@@ -134,8 +137,10 @@ impl Manifests {
         scan
     }
 
-    fn files(&self) -> io::Result<Vec<PathBuf>> {
-        let mut files = Vec::new();
+    /// The files that count, and for each entry that should be one and is none, a sentence: a
+    /// link that leads nowhere is no removed manifest.
+    fn files(&self) -> io::Result<(Vec<PathBuf>, Vec<String>)> {
+        let (mut files, mut strange) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
             let hidden = path
@@ -144,12 +149,25 @@ impl Manifests {
             let named = path
                 .extension()
                 .is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e == *known));
-            if named && !hidden && path.is_file() {
-                files.push(path);
+            if !named || hidden {
+                continue;
+            }
+            match fs::metadata(&path) {
+                Ok(metadata) if metadata.is_file() => files.push(path),
+                Ok(metadata) if metadata.is_dir() => {}
+                // A pipe would be waited for without end.
+                Ok(_) => strange.push(format!(
+                    "{} is no file: nothing is deleted until it is one or gone",
+                    path.display()
+                )),
+                // Removed since the directory was read.
+                Err(_) if fs::symlink_metadata(&path).is_err() => {}
+                Err(e) => strange.push(unreadable(&path, &e)),
             }
         }
         files.sort();
-        Ok(files)
+        strange.sort();
+        Ok((files, strange))
     }
 
     /// A file system that was unmounted leaves an empty directory behind, which can be read.
@@ -166,16 +184,32 @@ impl Manifests {
 
     fn documents(&mut self, path: &Path) -> io::Result<Arc<Documents>> {
         let metadata = fs::metadata(path)?;
-        let stamp = (metadata.modified()?, metadata.len(), metadata.ino());
+        let modified = metadata.modified()?;
+        let stamp = (modified, metadata.len(), metadata.ino());
         if let Some((read_at, documents)) = self.read.get(path)
             && *read_at == stamp
         {
             return Ok(documents.clone());
         }
         let found = Arc::new(documents(&fs::read_to_string(path)?));
-        self.read.insert(path.to_owned(), (stamp, found.clone()));
+        // A file written a moment ago may be written again with the same time on it.
+        if SystemTime::now()
+            .duration_since(modified)
+            .is_ok_and(|age| age > FRESH)
+        {
+            self.read.insert(path.to_owned(), (stamp, found.clone()));
+        } else {
+            self.read.remove(path);
+        }
         Ok(found)
     }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    format!(
+        "{} cannot be read ({error}): nothing is deleted until it can",
+        path.display()
+    )
 }
 
 fn take(scan: &mut Scan, id: Option<&ObjectId>, content: &Result<Document, Vec<Finding>>) {

@@ -11,6 +11,7 @@ mod admin;
 mod credentials;
 mod keeper;
 mod manifests;
+mod metrics;
 mod permits;
 mod quickstart;
 mod rebuild;
@@ -33,6 +34,7 @@ use egress_provider::{
 };
 use keeper::{Keeper, Troubles};
 use manifests::Manifests;
+pub use metrics::StandaloneMetrics;
 use prometheus_client::registry::Registry;
 use std::{
     path::{Path, PathBuf},
@@ -174,6 +176,7 @@ struct Running {
     manifests: PathBuf,
     admin: std::net::SocketAddr,
     calls: CallMetrics,
+    figures: StandaloneMetrics,
 }
 
 async fn start(site: Site) -> Result<Running, Failure> {
@@ -208,7 +211,8 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let calls = CallMetrics::default();
     let engine_metrics = EngineMetrics::default();
     let sweeps = sweeper::SweepMetrics::default();
-    let registry = Arc::new(registry(&engine_metrics, &calls, &sweeps));
+    let figures = StandaloneMetrics::default();
+    let registry = Arc::new(registry(&engine_metrics, &calls, &sweeps, &figures));
     let providers = Arc::new(Providers::new(observed(
         &config, &store, &state_dir, &calls,
     )?));
@@ -221,10 +225,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
         permits: Arc::new(permits::StoreLock(store.clone())),
     };
     let (engine, handle) = Engine::new(parts, engine_metrics);
-    let records = engine
-        .load()
-        .await
-        .map_err(|e| Failure::refused(e.to_string()))?;
+    let records = engine.load().await.map_err(|e| Failure::refused_by(&e))?;
     let mut recorded: Vec<(ProxyId, MachineUid)> = Vec::new();
     for (id, record) in records {
         match record {
@@ -248,7 +249,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let token = admin::write_token(&state_dir)?;
     store
         .write_admin(admin)
-        .map_err(|e| Failure::refused(e.to_string()))?;
+        .map_err(|e| Failure::refused_by(&e))?;
     let (requests, prune) = mpsc::channel(4);
     let page = egress_engine::admin::router(handle.clone(), registry, all_troubles.clone());
     let page = admin::router(page, token, requests);
@@ -274,6 +275,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
         Manifests::new(manifests.clone()),
         recorded,
         manifest_troubles,
+        figures.clone(),
     );
     let (stop_engine, stopped) = tokio::sync::oneshot::channel::<()>();
     let engine = tokio::spawn(engine.run(async {
@@ -295,6 +297,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
         manifests,
         admin,
         calls,
+        figures,
     })
 }
 
@@ -310,7 +313,7 @@ async fn open_store(config: &Config, dir: &Path, take_over: bool) -> Result<File
     })
     .await
     .map_err(|e| Failure::failed(format!("opening the state directory: {e}")))?
-    .map_err(|e| Failure::refused(e.to_string()))
+    .map_err(|e| Failure::refused_by(&e))
 }
 
 fn observed(
@@ -331,11 +334,13 @@ pub fn registry(
     engine: &EngineMetrics,
     calls: &CallMetrics,
     sweeps: &sweeper::SweepMetrics,
+    figures: &StandaloneMetrics,
 ) -> Registry {
     let mut registry = Registry::default();
     engine.register(&mut registry);
     calls.register(&mut registry);
     sweeps.register(&mut registry);
+    figures.register(&mut registry);
     registry
 }
 
@@ -360,6 +365,10 @@ impl Running {
         tokio::pin!(stop);
         let ended = loop {
             let again = self.keeper.turn(&self.config).await;
+            // An engine with nothing to write would not notice.
+            if let Err(e) = self.store.check_lock() {
+                break Some(Ok(Err(e)));
+            }
             tokio::select! {
                 () = &mut stop => break None,
                 result = &mut self.engine => break Some(result),
@@ -401,10 +410,12 @@ impl Running {
                 self.handle.parts().providers.replace(providers);
                 self.config = config;
                 self.handle.wake_all();
+                self.figures.note_reload();
                 tracing::info!("the changed configuration is in force");
                 troubles
             }
             Err(failure) => {
+                self.figures.note_broken_reload();
                 let lines = failure.into_lines();
                 for line in &lines {
                     tracing::error!("{line}: the configuration before stays in force");
@@ -431,8 +442,11 @@ impl Running {
             let _ = self.stop_engine.send(());
             self.engine.await
         };
-        admin::remove_token(&self.state_dir);
-        let _ = self.store.remove_admin();
+        // Another engine may live in a directory that was replaced.
+        if self.store.check_lock().is_ok() {
+            admin::remove_token(&self.state_dir);
+            let _ = self.store.remove_admin();
+        }
         match result {
             Ok(Ok(())) => Ok(self.keeper.count()),
             Ok(Err(e)) => Err(Failure::failed(format!("stopped: {e}"))),

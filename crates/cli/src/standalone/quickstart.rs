@@ -20,15 +20,21 @@ use std::{
     time::Duration,
 };
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 /// How long three processes may take to start before the user is told that they wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-const CONFIG: &str = "
-installation: quickstart
-providers: [{name: here, local: {listen: 127.0.0.1}}]
-";
+/// Each directory has an installation of its own: one quick start must not take the machines
+/// of another for its own lost ones.
+fn config_text(root: &Path) -> String {
+    let place = Uuid::new_v5(&Uuid::NAMESPACE_URL, root.as_os_str().as_encoded_bytes());
+    format!(
+        "installation: quickstart-{}\nproviders: [{{name: here, local: {{listen: 127.0.0.1}}}}]\n",
+        &place.simple().to_string()[..12]
+    )
+}
 
 /// Runs until a signal, then removes everything it made.
 pub async fn run() -> Result<(), Failure> {
@@ -47,8 +53,8 @@ pub async fn run() -> Result<(), Failure> {
             manifests.display()
         ))
     })?;
-    let config =
-        Config::read(CONFIG).map_err(|findings| Failure::faults("quick start", &findings))?;
+    let config = Config::read(&config_text(&root))
+        .map_err(|findings| Failure::faults("quick start", &findings))?;
     let site = Site {
         config,
         manifests: manifests.clone(),

@@ -1,8 +1,8 @@
 //! A state directory that was lost is rebuilt from the marks of the machines that run.
 
 use crate::failure::Failure;
-use egress_core::{Claim, Mark, ProviderName, Record, Standing};
-use egress_engine::store::{Store, file::FileStore};
+use egress_core::{Claim, Mark, ProviderName, ProxyId, Record, Standing};
+use egress_engine::store::{Store, StoreError, file::FileStore};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far back a lost incarnation number is searched for.
@@ -10,7 +10,8 @@ const INCARNATIONS: u64 = 100_000;
 
 /// Compares the store with the machines that run on this host. A fresh store becomes the
 /// writer that their marks name; any other one must be that writer already, or was taken
-/// over. Machines without a record get one. Answers with how many were rebuilt.
+/// over. Machines whose record was lost get one; orphans do not. Answers with how many were
+/// rebuilt.
 pub async fn rebuild(store: &FileStore, providers: &[ProviderName]) -> Result<usize, Failure> {
     let installation = store.identity().installation;
     let marks: Vec<Mark> = egress_local::marks_on_this_host()
@@ -38,40 +39,60 @@ pub async fn rebuild(store: &FileStore, providers: &[ProviderName]) -> Result<us
     if let Some(writer) = writers.first() {
         store
             .adopt_writer(writer)
-            .map_err(|e| Failure::refused(e.to_string()))?;
+            .map_err(|e| Failure::refused_by(&e))?;
     }
-    let mut newest: BTreeMap<_, Mark> = BTreeMap::new();
+    let mut newest: BTreeMap<ProxyId, (u64, Mark)> = BTreeMap::new();
     for mark in marks {
+        if !matches!(store.load(&mark.proxy).await, Ok(None)) {
+            continue;
+        }
+        let Some(incarnation) = lost_incarnation(store, &mark).await? else {
+            continue;
+        };
         let later = newest
             .get(&mark.proxy)
-            .is_none_or(|known| known.attempt < mark.attempt);
+            .is_none_or(|(n, known)| (*n, known.attempt) < (incarnation, mark.attempt));
         if later {
-            newest.insert(mark.proxy.clone(), mark);
+            newest.insert(mark.proxy.clone(), (incarnation, mark));
         }
     }
-    let mut rebuilt = 0;
-    for mark in newest.into_values() {
-        rebuilt += usize::from(rebuild_one(store, mark).await?);
+    let rebuilt = newest.len();
+    for (incarnation, mark) in newest.into_values() {
+        rebuild_one(store, incarnation, mark).await?;
     }
     Ok(rebuilt)
 }
 
-async fn rebuild_one(store: &FileStore, mark: Mark) -> Result<bool, Failure> {
-    let failed = |e: egress_engine::store::StoreError| Failure::refused(e.to_string());
-    if !matches!(store.load(&mark.proxy).await, Ok(None)) {
-        return Ok(false);
-    }
+/// Which incarnation a machine without a record is of. `None`: its number was given up, so the
+/// record was released and not lost, as of an abandoned machine; an orphan is never taken on.
+async fn lost_incarnation(store: &FileStore, mark: &Mark) -> Result<Option<u64>, Failure> {
+    let given_up = store.incarnation(&mark.proxy).await.map_err(refused)?;
     let installation = store.identity().installation;
-    if let Some(incarnation) = mark
+    let found = mark
         .uid
         .incarnation(&installation, &mark.proxy, INCARNATIONS)
-    {
-        store
-            .set_incarnation(&mark.proxy, incarnation - 1)
-            .await
-            .map_err(failed)?;
+        .filter(|incarnation| *incarnation > given_up);
+    if found.is_none() {
+        tracing::warn!(
+            proxy = %mark.proxy,
+            slot = %mark.slot,
+            "a machine runs that no Proxy accounts for; it is left alone"
+        );
     }
-    let mut record = Record::new(mark.uid, installation, mark.proxy.clone());
+    Ok(found)
+}
+
+fn refused(e: StoreError) -> Failure {
+    Failure::refused_by(&e)
+}
+
+async fn rebuild_one(store: &FileStore, incarnation: u64, mark: Mark) -> Result<(), Failure> {
+    // Before the record: a rebuild that is cut off here is finished by the next start.
+    store
+        .set_incarnation(&mark.proxy, incarnation - 1)
+        .await
+        .map_err(refused)?;
+    let mut record = Record::new(mark.uid, store.identity().installation, mark.proxy.clone());
     record.last_attempt = mark.attempt;
     record.claim = Some(Claim {
         provider: mark.provider,
@@ -89,7 +110,7 @@ async fn rebuild_one(store: &FileStore, mark: Mark) -> Result<bool, Failure> {
     store
         .save(&mark.proxy, &record, None)
         .await
-        .map_err(failed)?;
+        .map_err(refused)?;
     tracing::warn!(proxy = %mark.proxy, "the record was lost and is rebuilt from the machine's mark");
-    Ok(true)
+    Ok(())
 }

@@ -52,7 +52,8 @@ impl SweepMetrics {
         );
     }
 
-    fn set(&self, provider: &ProviderName, report: &SweepReport) {
+    /// Shows what a sweep of this provider found.
+    pub fn set(&self, provider: &ProviderName, report: &SweepReport) {
         for (class, counted) in [
             (Class::orphan, SuspectClass::Orphan),
             (Class::surplus, SuspectClass::Surplus),

@@ -2,7 +2,10 @@
 
 use crate::{
     harness::Bench,
-    world::{Machine, PASSWORD, PATIENCE, World, is_alive, kill, permit, wait_until, wanted},
+    world::{
+        Machine, PASSWORD, PATIENCE, World, is_alive, kill, listen_after, permit, wait_until,
+        wanted,
+    },
 };
 use egress_core::{
     ClusterId, ErrorClass, Standing,
@@ -358,7 +361,7 @@ async fn a_port_squatted_while_the_machine_is_off_frees_its_directory() {
     let provider = world.provider();
     let machine = Machine::made(&provider, "a").await;
     kill(world.only_process());
-    let squatter = TcpListener::bind(machine.socket()).unwrap();
+    let squatter = listen_after(machine.socket());
     let error = machine.create(&provider).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Conflict);
     assert!(!world.directory(&machine.claim.slot).exists());

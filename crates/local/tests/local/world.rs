@@ -2,7 +2,7 @@
 //! and the end of every process that was started in it.
 
 use egress_core::{
-    Claim, Identity, MachineKey, ProxyId, Slot, WriterId,
+    Claim, ErrorClass, Identity, MachineKey, ProxyId, Slot, WriterId,
     machine::{ConfigHash, MachineSize, MachineState, ObservedMachine, WantedMachine},
     proxy_config::{Auth, GENERATED_USER, ProxySettings, ProxydConfig, Verifier},
 };
@@ -165,13 +165,27 @@ pub fn signal(pid: i32, signal: Signal) {
     let _ended_meanwhile = pidfd_send_signal(fd, signal);
 }
 
-/// Whether a process exists and is not just waiting to be reaped.
-pub fn is_alive(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat[stat.rfind(')').unwrap()..].starts_with(") Z"))
+/// Listens where a killed process listened: its other threads may hold the socket for a
+/// moment after the first one has ended.
+pub fn listen_after(socket: SocketAddr) -> std::net::TcpListener {
+    let mut listener = None;
+    wait_until("the socket of a killed process is free", || {
+        listener = std::net::TcpListener::bind(socket).ok();
+        listener.is_some()
+    });
+    listener.unwrap()
 }
 
-pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
+/// Whether a process exists and is not just waiting to be reaped. While its first thread
+/// waits for that, others may still be ending and hold sockets and locks.
+pub fn is_alive(pid: i32) -> bool {
+    let zombie = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .map(|stat| stat[stat.rfind(')').unwrap()..].starts_with(") Z"));
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    zombie.is_ok_and(|zombie| !zombie || threads > 1)
+}
+
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < end, "waited too long until {what}");
@@ -257,10 +271,16 @@ impl Machine {
         provider.delete(&self.key, &self.claim, &permit()).await
     }
 
-    /// Deletes until it is done.
+    /// Deletes until it is done. A process that just ended may hold its lock for a moment
+    /// after `/proc` shows nothing of it any more: that is `Busy`, to be asked again.
     pub async fn down(&self, provider: &Local) {
         let end = Instant::now() + PATIENCE;
-        while self.delete(provider).await.unwrap() != Progress::Done {
+        loop {
+            match self.delete(provider).await {
+                Ok(Progress::Done) => return,
+                Ok(Progress::InProgress { .. }) => {}
+                Err(error) => assert_eq!(error.class(), ErrorClass::Busy, "{error}"),
+            }
             assert!(Instant::now() < end, "delete does not come to an end");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -8,17 +8,20 @@
 
 mod capture;
 mod cases;
+mod drive;
 mod harness;
 mod render;
 mod run;
 mod trial;
+mod verdict;
 
 pub use harness::{
     Agent, Credentials, Harness, Landing, Lock, Network, Offered, PowerEvent, Refusal, Stranger,
 };
 pub use render::render;
 pub use run::{CaseResult, Options, Outcome, Subject, run, run_case};
-pub use trial::{Miss, Trial, Verdict};
+pub use trial::Trial;
+pub use verdict::{Miss, Verdict};
 
 use crate::Capabilities;
 use std::{fmt, pin::Pin, sync::Arc};

@@ -1,4 +1,4 @@
-//! Fails calls by a script: for tests of whoever calls a provider.
+//! Fails calls by a script or by a seed: for tests of whoever calls a provider.
 
 use crate::{
     Capabilities, Error, Listing, Operation, Permit, Progress, Provider, RecordedSlot, Report,
@@ -38,20 +38,72 @@ pub struct Fault {
     pub class: ErrorClass,
 }
 
-/// A provider that fails as its script says.
+/// Which calls fail.
+enum Schedule {
+    Script(Vec<Fault>),
+    Seeded { seed: u64, per_mille: u32 },
+}
+
+impl Schedule {
+    fn fault(&self, operation: Operation, call: u32) -> Option<(Side, ErrorClass)> {
+        match self {
+            Self::Script(faults) => faults
+                .iter()
+                .find(|f| f.operation == operation && f.call == call)
+                .map(|f| (f.side, f.class)),
+            Self::Seeded { seed, per_mille } => {
+                // Each call's fate hangs on its own number alone, not on what ran beside it.
+                let dice = scramble(seed ^ (u64::from(call) << 8) ^ operation as u64);
+                if dice % 1000 >= u64::from(*per_mille) {
+                    return None;
+                }
+                let changing = matches!(
+                    operation,
+                    Operation::Create | Operation::Seal | Operation::Delete
+                );
+                Some(match (dice >> 32) % 2 {
+                    0 => (Side::Before, ErrorClass::Transient),
+                    _ if changing => (Side::After, ErrorClass::OutcomeUnknown),
+                    _ => (Side::After, ErrorClass::Transient),
+                })
+            }
+        }
+    }
+}
+
+/// Spreads the bits of a number (the finalizer of SplitMix64).
+const fn scramble(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// A provider that fails as its schedule says.
 pub struct Faulty {
     inner: Arc<dyn Provider>,
-    script: Vec<Fault>,
+    schedule: Schedule,
     delay: Duration,
     calls: Mutex<BTreeMap<Operation, u32>>,
 }
 
 impl Faulty {
-    /// Wraps a provider; an empty script changes nothing.
+    /// Fails the calls that the script names; an empty script changes nothing.
     pub fn new(inner: Arc<dyn Provider>, script: Vec<Fault>) -> Self {
+        Self::by(inner, Schedule::Script(script))
+    }
+
+    /// Fails `per_mille` of a thousand calls, the same ones for the same seed: half of them
+    /// `Transient` before the inner call; the others after it, with `OutcomeUnknown` where
+    /// the call may have changed something.
+    pub fn seeded(inner: Arc<dyn Provider>, seed: u64, per_mille: u32) -> Self {
+        Self::by(inner, Schedule::Seeded { seed, per_mille })
+    }
+
+    fn by(inner: Arc<dyn Provider>, schedule: Schedule) -> Self {
         Self {
             inner,
-            script,
+            schedule,
             delay: Duration::ZERO,
             calls: Mutex::default(),
         }
@@ -78,26 +130,14 @@ impl Faulty {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
-        let fault = self
-            .script
-            .iter()
-            .find(|f| f.operation == operation && f.call == number);
-        let error = |class| Error::new(class, operation, "script", "this call fails by script");
-        match fault {
+        let failed = |class| Err(Error::new(class, operation, "script", "fails by schedule"));
+        match self.schedule.fault(operation, number) {
             None => call.await,
-            Some(Fault {
-                side: Side::Before,
-                class,
-                ..
-            }) => Err(error(*class)),
-            Some(Fault {
-                side: Side::After,
-                class,
-                ..
-            }) => {
+            Some((Side::Before, class)) => failed(class),
+            Some((Side::After, class)) => {
                 // Whatever it answered is lost.
-                let _ = call.await;
-                Err(error(*class))
+                drop(call.await);
+                failed(class)
             }
         }
     }

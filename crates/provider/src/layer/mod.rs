@@ -3,3 +3,6 @@
 
 pub mod faulty;
 pub mod observed;
+
+#[cfg(test)]
+mod tests;

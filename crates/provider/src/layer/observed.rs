@@ -13,7 +13,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
-use std::{fmt, future::Future, sync::Arc, time::Instant};
+use std::{fmt, future::Future, sync::Arc};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 /// Which call, and how it ended: `None` is `ok`.
@@ -101,19 +102,60 @@ impl CallMetrics {
     }
 }
 
+/// The figures of one operation of one provider, made once: a call looks nothing up.
+struct Figures {
+    seconds: Histogram,
+    ok: Counter,
+    /// In the order of [`ErrorClass::ALL`].
+    failed: [Counter; ErrorClass::ALL.len()],
+}
+
+impl Figures {
+    fn new(metrics: &CallMetrics, provider: &ProviderName, operation: Operation) -> Self {
+        let calls = |class| {
+            let provider = provider.clone();
+            metrics.calls.get_or_create_owned(&CallLabels {
+                provider,
+                operation,
+                class,
+            })
+        };
+        let provider = provider.clone();
+        Self {
+            seconds: metrics.seconds.get_or_create_owned(&TimeLabels {
+                provider,
+                operation,
+            }),
+            ok: calls(None),
+            failed: ErrorClass::ALL.map(|class| calls(Some(class))),
+        }
+    }
+
+    fn count(&self, class: Option<ErrorClass>) {
+        let counter = match class {
+            None => Some(&self.ok),
+            Some(class) => ErrorClass::ALL
+                .iter()
+                .position(|c| *c == class)
+                .map(|at| &self.failed[at]),
+        };
+        counter.map(Counter::inc);
+    }
+}
+
 /// A provider whose calls are counted, timed and traced.
 pub struct Observed {
     inner: Arc<dyn Provider>,
-    metrics: CallMetrics,
+    /// In the order of [`Operation::ALL`].
+    figures: [Figures; Operation::ALL.len()],
 }
 
 impl Observed {
-    /// Wraps a provider.
+    /// Wraps a provider. Its figures begin at zero, so that a first failure is a rise.
     pub fn new(inner: Arc<dyn Provider>, metrics: &CallMetrics) -> Self {
-        Self {
-            inner,
-            metrics: metrics.clone(),
-        }
+        let figures =
+            Operation::ALL.map(|operation| Figures::new(metrics, inner.name(), operation));
+        Self { inner, figures }
     }
 
     /// A call that is dropped before it ends is not counted: it has no outcome.
@@ -136,20 +178,12 @@ impl Observed {
         let result = call.instrument(span.clone()).await;
         let class = result.as_ref().err().map(crate::Error::class);
         span.record("class", word(class));
-        let provider = self.inner.name().clone();
-        let labels = CallLabels {
-            provider: provider.clone(),
-            operation,
-            class,
-        };
-        self.metrics.calls.get_or_create(&labels).inc();
-        self.metrics
-            .seconds
-            .get_or_create(&TimeLabels {
-                provider,
-                operation,
-            })
-            .observe(begun.elapsed().as_secs_f64());
+        if let Some(at) = Operation::ALL.iter().position(|o| *o == operation) {
+            self.figures[at].count(class);
+            self.figures[at]
+                .seconds
+                .observe(begun.elapsed().as_secs_f64());
+        }
         result
     }
 }

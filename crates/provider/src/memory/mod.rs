@@ -19,9 +19,13 @@ mod list;
 mod machine;
 mod order;
 mod people;
+mod physics;
 mod seal;
 mod state;
 mod world;
+
+#[cfg(test)]
+pub(crate) mod tests;
 
 #[cfg(feature = "conformance")]
 pub use harness::Bench;
@@ -29,7 +33,8 @@ pub use harness::Bench;
 pub use gate::{Gate, Request, RequestKind, Verdict};
 pub use machine::{Agent, Power, guest_ipv4, guest_ipv6, slot_of};
 pub use people::Stranger;
-pub use state::{Network, Physics};
+pub use physics::Physics;
+pub use state::Network;
 pub use world::{Guest, Inventory, World};
 
 use crate::{

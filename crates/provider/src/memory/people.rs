@@ -4,10 +4,10 @@ use super::{
     World,
     gate::RequestKind,
     machine::{Agent, Lock, Machine, Power},
-    state::{Faults, Network},
+    state::Network,
 };
 use egress_core::ClusterId;
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// A machine of someone else.
@@ -239,27 +239,5 @@ impl World {
         } else {
             down.insert(host);
         }
-    }
-
-    /// Writes the credential that the hypervisor takes where the clients read it.
-    pub fn right_credential(&self) {
-        let credential = &mut self.state().credential;
-        credential.file = credential.accepted.clone();
-    }
-
-    /// The texts that no client may ever show.
-    pub fn secrets(&self) -> Vec<String> {
-        let state = self.state();
-        let both = BTreeSet::from([&state.credential.accepted, &state.credential.file]);
-        both.into_iter().map(ToString::to_string).collect()
-    }
-
-    /// Mends everything that is not a machine: network, credential, capacity, hosts, quorum,
-    /// template, privileges; and answers as this cluster.
-    pub fn heal(&self, cluster: &ClusterId) {
-        self.right_credential();
-        let mut state = self.state();
-        state.faults = Faults::default();
-        state.cluster = cluster.clone();
     }
 }

@@ -5,89 +5,15 @@ use super::{
     gate::{Gate, Request, RequestKind},
     machine::{CLONE_LOCK, Lock, Machine, Power},
     order::{Event, Failure, Order, Task, Trouble, task_id},
+    physics::Physics,
 };
 use egress_core::{ClusterId, ErrorClass, Handle, MachineUid};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::Arc,
-    time::Duration,
 };
 use tokio::time::Instant;
-
-/// How long things take in a world. [`Physics::default`] is a brisk hypervisor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Physics {
-    /// How long a clone runs.
-    pub clone: Duration,
-    /// How long an upload of a seed runs.
-    pub upload: Duration,
-    /// How long a start runs.
-    pub start: Duration,
-    /// How long a stop runs.
-    pub stop: Duration,
-    /// How long a destroy runs.
-    pub destroy: Duration,
-    /// From the end of a start until the agent reports addresses.
-    pub boot_time: Duration,
-    /// How long after it was sent a clone may begin whose answer was never delivered.
-    pub birth_lag: Duration,
-    /// How long the search by mark shows what was before. Reads at a slot are always strong.
-    pub read_lag: Duration,
-    /// The bound that the hypervisor promises for both lags; raised to their sum if below.
-    pub settle: Duration,
-    /// The hosts of the cluster; new machines come to the first one.
-    pub hosts: Vec<String>,
-}
-
-impl Default for Physics {
-    fn default() -> Self {
-        Self {
-            clone: Duration::from_secs(4),
-            upload: Duration::from_secs(2),
-            start: Duration::from_secs(1),
-            stop: Duration::from_secs(1),
-            destroy: Duration::from_secs(2),
-            boot_time: Duration::from_secs(5),
-            birth_lag: Duration::ZERO,
-            read_lag: Duration::ZERO,
-            settle: Duration::ZERO,
-            hosts: vec!["host-1".to_owned(), "host-2".to_owned()],
-        }
-    }
-}
-
-impl Physics {
-    /// Everything takes no time: each task has ended when the next request arrives.
-    pub fn instant() -> Self {
-        Self {
-            clone: Duration::ZERO,
-            upload: Duration::ZERO,
-            start: Duration::ZERO,
-            stop: Duration::ZERO,
-            destroy: Duration::ZERO,
-            boot_time: Duration::ZERO,
-            ..Self::default()
-        }
-    }
-    /// The name of a host, by its place.
-    pub(super) fn host(&self, index: u8) -> &str {
-        self.hosts.get(usize::from(index)).map_or("?", |host| host)
-    }
-    /// How long a task of this kind runs.
-    pub const fn task_time(&self, kind: RequestKind) -> Duration {
-        match kind {
-            RequestKind::Clone => self.clone,
-            RequestKind::Upload => self.upload,
-            RequestKind::Start => self.start,
-            RequestKind::Stop => self.stop,
-            RequestKind::Destroy => self.destroy,
-            RequestKind::Configure | RequestKind::Detach | RequestKind::DeleteSeed => {
-                Duration::ZERO
-            }
-        }
-    }
-}
 
 /// How the way to the hypervisor is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -255,6 +181,14 @@ impl State {
             .collect()
     }
 
+    /// The numbers of the tasks that run at a slot.
+    pub fn task_ids(&self, slot: u32) -> Vec<u64> {
+        self.live
+            .range((slot, 0)..=(slot, u64::MAX))
+            .map(|((_, id), _)| *id)
+            .collect()
+    }
+
     /// Slots that the lagging search shows for a UID, each to be looked at before it counts.
     pub fn find(&mut self, uid: &MachineUid) -> Vec<u32> {
         let Some(slots) = self.index.get_mut(uid) else {
@@ -299,8 +233,12 @@ impl State {
     pub fn free(&mut self, slot: u32, now: Instant) -> Option<Machine> {
         let gone = self.machines.remove(&slot)?;
         // What worked on it dies with it: the next holder of the slot is another machine.
-        self.live
-            .retain(|(at, _), task| *at != slot || matches!(task.order, Order::Upload { .. }));
+        for id in self.task_ids(slot) {
+            let upload = |task: &Task| task.order.kind() == RequestKind::Upload;
+            if !self.live.get(&(slot, id)).is_some_and(upload) {
+                self.live.remove(&(slot, id));
+            }
+        }
         if !self.physics.settle.is_zero() {
             self.freed.insert(slot, now);
             self.schedule(now + self.physics.settle, Event::Forget(slot));

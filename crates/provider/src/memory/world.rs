@@ -3,7 +3,8 @@
 use super::{
     gate::{Gate, Request, Verdict},
     order::{Order, Trouble},
-    state::{Network, Physics, State},
+    physics::Physics,
+    state::{Network, State},
 };
 use egress_core::{ErrorClass, Handle, MachineKey, ProviderName};
 use jiff::{SignedDuration, Timestamp};

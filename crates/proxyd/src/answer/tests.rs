@@ -47,3 +47,14 @@ async fn a_refused_target_is_named_in_words() {
         b"the target's port is not a number from 1 to 65535\n"
     );
 }
+
+#[test]
+fn the_documentation_names_every_status_and_error() {
+    let document = include_str!("../../../../docs/proxyd.md");
+    for refusal in Refusal::ALL {
+        let (status, error, _) = refusal.parts();
+        let error = error.map_or("none".to_owned(), |error| format!("`{error}`"));
+        let row = format!("| {} | {error} | `{refusal:?}` |", status.as_u16());
+        assert!(document.contains(&row), "{row}");
+    }
+}

@@ -30,3 +30,23 @@ fn the_page_names_every_metric_and_every_label_from_the_start() {
         assert!(line.starts_with("egress_proxies_proxyd_"), "{line}");
     }
 }
+
+#[test]
+fn the_documentation_names_every_metric_and_every_label() {
+    let document = include_str!("../../../../docs/proxyd.md");
+    for line in Metrics::new(0).page().lines() {
+        let word = match line.split(' ').collect::<Vec<_>>()[..] {
+            ["#", "TYPE", name, _] => name,
+            _ => match line.split_once("=\"") {
+                Some((start, rest)) if start.contains("{reason") || start.contains("{kind") => {
+                    rest.split('"').next().unwrap()
+                }
+                Some((start, rest)) if start.contains("{admission") => {
+                    rest.split('"').next().unwrap()
+                }
+                _ => continue,
+            },
+        };
+        assert!(document.contains(&format!("`{word}`")), "{word}");
+    }
+}

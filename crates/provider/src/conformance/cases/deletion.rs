@@ -10,7 +10,8 @@ use crate::{
     Operation, Progress,
     conformance::{
         Case, Landing, Lock, PowerEvent, Tier,
-        trial::{Miss, Trial, Verdict, may_repeat, poll_at_most, refused, refused_as, require},
+        trial::Trial,
+        verdict::{Miss, Verdict, may_repeat, poll_at_most, refused, refused_as, require},
     },
 };
 use egress_core::{Claim, ErrorClass, machine::MachineState};

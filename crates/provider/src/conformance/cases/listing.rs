@@ -8,7 +8,8 @@ use crate::{
     Operation,
     conformance::{
         Case, Network, Tier,
-        trial::{Miss, Trial, Verdict, refused, require},
+        trial::Trial,
+        verdict::{Miss, Verdict, refused, require},
     },
 };
 use egress_core::machine::{MachineState, StopReason};

@@ -4,6 +4,7 @@ mod creation;
 mod deletion;
 mod listing;
 mod reading;
+mod restraint;
 mod strangers;
 mod timing;
 mod trouble;
@@ -15,6 +16,7 @@ use crate::{Capabilities, UserData};
 pub(super) fn all() -> Vec<Case> {
     let mut all: Vec<Case> = [
         creation::cases(),
+        restraint::cases(),
         reading::cases(),
         deletion::cases(),
         listing::cases(),

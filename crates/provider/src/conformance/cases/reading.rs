@@ -8,7 +8,8 @@ use crate::{
     AddressSource, Capabilities, Operation, Placement,
     conformance::{
         Agent, Case, Lock, Network, PowerEvent, Tier,
-        trial::{Machine, Miss, Trial, Verdict, refused, refused_as, require},
+        trial::{Machine, Trial},
+        verdict::{Miss, Verdict, refused, refused_as, require},
     },
 };
 use egress_core::{

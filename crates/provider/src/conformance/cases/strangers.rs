@@ -2,7 +2,8 @@
 
 use crate::conformance::{
     Miss, Refusal, Stranger,
-    trial::{Machine, Trial, Verdict},
+    trial::{Machine, Trial},
+    verdict::Verdict,
 };
 use egress_core::{Installation, MachineUid, Mark, Slot};
 

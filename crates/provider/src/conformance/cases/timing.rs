@@ -4,14 +4,15 @@ use super::{
     always,
     creation::{STEPS, half_made},
 };
-use crate::layer::observed::{CallMetrics, Observed};
 use crate::{
     Operation, Permit, Progress, Provider as _,
     conformance::{
         Case, Network, Tier,
         capture::Transcript,
-        trial::{Machine, Trial, Verdict, may_repeat, poll_at_most, refused, refused_as, require},
+        trial::{Machine, Trial},
+        verdict::{Verdict, may_repeat, poll_at_most, refused, refused_as, require},
     },
+    layer::observed::{CallMetrics, Observed},
 };
 use egress_core::{ErrorClass, machine::MachineState};
 use std::{sync::Arc, time::Duration};

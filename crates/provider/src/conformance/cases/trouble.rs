@@ -6,7 +6,8 @@ use crate::{
     conformance::{
         Case, Credentials, Landing, Network, Tier,
         capture::Transcript,
-        trial::{Machine, Miss, Trial, Verdict, refused, refused_as, require},
+        trial::{Machine, Trial},
+        verdict::{Miss, Verdict, refused, refused_as, require},
     },
 };
 use egress_core::{ErrorClass, machine::MachineState};

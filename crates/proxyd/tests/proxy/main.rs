@@ -1,0 +1,10 @@
+//! The proxy over real sockets on loopback.
+
+mod admission;
+mod connecting;
+mod draining;
+mod forwarding;
+mod framing;
+mod limits;
+mod process;
+mod stage;
