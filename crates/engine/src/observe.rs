@@ -101,8 +101,55 @@ pub(crate) async fn observe(
     if readable && let Some(lane) = &lane {
         look(eyes, desired, lane, now, history, &mut seen).await;
     }
+    if desired.intent == Intent::Delete && seen.recorded == Recorded::Nothing {
+        seen.offer = lost(eyes.providers, desired, now, history).await;
+    }
     seen.history = history.clone();
     Ok(Sight { seen, stored, lane })
+}
+
+/// Searches every provider for the machine of a Proxy whose record is not there: what was
+/// never made is not found, and what lost its record is found by its mark.
+async fn lost(
+    providers: &Providers,
+    desired: &Desired,
+    now: Duration,
+    history: &mut History,
+) -> Look<Claim> {
+    let key = MachineKey::new(desired.uid.clone());
+    for lane in providers.all() {
+        match lane.provider().list(&lane.expected()).await {
+            Ok(listing) => {
+                let found = listing
+                    .machines
+                    .into_iter()
+                    .filter(|machine| machine.mark.uid == desired.uid)
+                    .max_by_key(|machine| machine.mark.attempt);
+                if let Some(machine) = found {
+                    history.note_looked();
+                    return Look::Seen(Claim {
+                        provider: machine.mark.provider,
+                        cluster: machine.mark.cluster,
+                        slot: machine.mark.slot,
+                        host: machine.host,
+                        attempt: machine.mark.attempt,
+                        standing: Standing::Seen,
+                        handles: Vec::new(),
+                        mac: None,
+                        seed: machine.seed,
+                        unsettled: false,
+                        retiring: None,
+                    });
+                }
+            }
+            Err(e) => {
+                let trouble = trouble(&e);
+                history.note_look_failed(trouble.clone(), &key, now);
+                return Look::Failed(trouble);
+            }
+        }
+    }
+    Look::NotAsked
 }
 
 fn sight(lane: &ProviderLane) -> ProviderSight {

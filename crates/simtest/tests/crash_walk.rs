@@ -404,3 +404,32 @@ fn a_machine_removed_by_hand_at_any_moment_is_made_anew_and_then_gone() {
     }
     println!("crash walk: {runs} runs with a machine removed by hand");
 }
+
+/// B14: a record that was lost hides no machine.
+#[test]
+fn a_machine_whose_record_was_lost_is_found_by_its_mark_and_removed() {
+    for (name, physics) in grounds() {
+        in_virtual_time(async {
+            let walk = Walk::new(physics.clone(), (name, "record lost"));
+            let (up, down) = (wanted("a", 1), unwanted("a"));
+            let mut process = Process::start(&walk.ground, Lease::default());
+            let reached = process.reach(&up, Goal::Serving, || walk.never_two()).await;
+            assert_eq!(reached, Ok(()), "{}", walk.tale);
+            tokio::time::sleep(secs(60)).await; // lagging reads show it by now
+            let ground = Ground {
+                store: egress_engine::store::memory::MemoryStore::new(),
+                ..walk.ground.clone()
+            };
+            let mut process = Process::start(&ground, Lease::default());
+            let reached = process.reach(&down, Goal::Gone, || walk.never_two()).await;
+            assert_eq!(reached, Ok(()), "{}", walk.tale);
+            assert_eq!(
+                ground.machines_of(&down.uid),
+                Vec::<u32>::new(),
+                "{}",
+                walk.tale
+            );
+            assert!(ground.world.inventory().seeds.is_empty(), "{}", walk.tale);
+        });
+    }
+}

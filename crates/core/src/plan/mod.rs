@@ -121,7 +121,8 @@ pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
         Recorded::Nothing => None,
     };
     match (&desired.intent, record) {
-        (Intent::Delete | Intent::Abandon, None) => Plan::new(Phase::Gone),
+        (Intent::Abandon, None) => Plan::new(Phase::Gone),
+        (Intent::Delete, None) => teardown::unrecorded(seen),
         (Intent::Abandon, Some(_)) => Plan::new(Phase::Deleting).then(Action::ReleaseFinalizer),
         (Intent::Delete, Some(record)) => teardown::plan(record, seen),
         (Intent::Run(spec), record) => bring_up::plan(spec, record, seen),

@@ -4,9 +4,25 @@ use super::{Action, Phase, Plan, Waiting, answered, bring_up::not_owned, held_ba
 use crate::{
     backoff::SOON,
     machine::{Claim, MachineState, ObservedMachine, Record, Retirement, SpentWhy, Standing},
-    proxy::{Observed, ProviderSight},
+    proxy::{Look, Observed, ProviderSight},
 };
 use std::time::Duration;
+
+/// The Proxy should be gone and nothing is recorded. A machine that bears its mark all the
+/// same, because the record was lost, is written down first and then removed like any other.
+pub(super) fn unrecorded(seen: &Observed) -> Plan {
+    if seen.offer == Look::NotAsked {
+        return Plan::new(Phase::Gone);
+    }
+    match answered(Phase::Deleting, &seen.offer, seen) {
+        Ok(claim) if claim.standing >= Standing::Seen => Plan::new(Phase::Deleting)
+            .then(Action::HoldFinalizer)
+            .then(Action::RecordClaim(claim.clone()))
+            .waiting(removing(""), Duration::ZERO),
+        Ok(_) => Plan::new(Phase::Gone),
+        Err(plan) => plan,
+    }
+}
 
 /// The Proxy should be gone.
 pub(super) fn plan(record: &Record, seen: &Observed) -> Plan {

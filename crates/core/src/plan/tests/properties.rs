@@ -283,7 +283,11 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
                 let next = recorded.record().map_or(1, |r| r.last_attempt + 1);
                 let mut history = lived(recorded.record(), memories);
                 history.note_record(recorded.record(), NOW);
-                let offer = match offer.filter(|_| reachable && !promised) {
+                // As `observe` asks: of a Proxy that should be gone only where nothing is
+                // recorded.
+                let going = matches!(intent, Intent::Delete | Intent::Abandon);
+                let asked_for = !going || recorded == Recorded::Nothing;
+                let offer = match offer.filter(|_| reachable && !promised && asked_for) {
                     None => Look::NotAsked,
                     Some(Err(class)) => Look::Failed(trouble(class)),
                     Some(Ok(there)) => {

@@ -156,6 +156,22 @@ fn rows_without_a_machine() -> Vec<Row> {
         ("record of another installation", gone(), recorded(theirs)),
         ("deleted, nothing recorded", gone(), nothing()),
         (
+            "deleted, record lost, machine found",
+            gone(),
+            offered(Recorded::Nothing, Standing::Seen),
+        ),
+        (
+            "deleted, record lost, search failed",
+            gone(),
+            blind(
+                ErrorClass::Transient,
+                Observed {
+                    offer: Look::Failed(trouble(ErrorClass::Transient)),
+                    ..nothing()
+                },
+            ),
+        ),
+        (
             "abandoned",
             desired(Intent::Abandon),
             recorded(holding(claim(Standing::Started))),
