@@ -35,6 +35,10 @@ impl Failure {
         }
         Self::refused(line)
     }
+    /// Several reasons for one refusal: exit code 2.
+    pub fn refused_lines(lines: Vec<String>) -> Self {
+        Self { lines, code: 2 }
+    }
     /// Faults in a file: exit code 2.
     pub fn faults(file: &str, findings: &[Finding]) -> Self {
         let lines = findings

@@ -45,8 +45,8 @@ impl PortRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// The source addresses of outgoing traffic, one for each proxy in turn; each proxy also
-    /// listens on its own. Empty: the address this host's default route would use.
+    /// The source addresses of outgoing traffic: a new proxy takes one that the fewest use;
+    /// each proxy also listens on its own. Empty: the address this host's default route would use.
     pub addresses: Vec<IpAddr>,
     /// Where all proxies listen instead.
     pub listen: Option<IpAddr>,

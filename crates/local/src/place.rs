@@ -11,7 +11,7 @@ use rustix::{
     },
 };
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
 };
@@ -200,16 +200,19 @@ fn proc_address(hex: &str) -> Option<IpAddr> {
 }
 
 /// The sockets that a set of slots stands for: with a common listening address, two slots
-/// that differ in their egress address only want the same socket.
-pub(crate) fn sockets<'a>(slots: impl Iterator<Item = &'a Slot>) -> HashSet<SocketAddr> {
-    slots.filter_map(Place::parse).map(Place::socket).collect()
+/// that differ in their egress address only want the same socket. Each with that address.
+pub(crate) fn egress_of_sockets<'a>(
+    slots: impl Iterator<Item = &'a Slot>,
+) -> HashMap<SocketAddr, IpAddr> {
+    let places = slots.filter_map(Place::parse);
+    places.map(|place| (place.socket(), place.egress)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::PortRange;
-    use std::{fmt::Write as _, net::TcpListener};
+    use std::{collections::HashSet, fmt::Write as _, net::TcpListener};
 
     fn key(uid: &str) -> MachineKey {
         MachineKey::new(uid.parse().unwrap())

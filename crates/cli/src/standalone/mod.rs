@@ -9,6 +9,7 @@
 mod absence;
 mod admin;
 mod credentials;
+mod host_lock;
 mod keeper;
 mod manifests;
 mod metrics;
@@ -21,7 +22,7 @@ mod watch;
 
 use crate::{config::Config, failure::Failure, logs, stop_signal};
 use credentials::StandaloneCredentials;
-use egress_core::{MachineUid, ProviderName, ProxyId};
+use egress_core::{MachineUid, ProviderName, ProxyId, finding::Finding};
 use egress_engine::{
     Engine, Handle, HttpProber, Providers,
     metrics::EngineMetrics,
@@ -171,6 +172,7 @@ struct Running {
     prune: mpsc::Receiver<admin::PruneRequest>,
     helpers: Vec<JoinHandle<()>>,
     store: FileStore,
+    _host_lock: host_lock::HostLock,
     credentials: Arc<StandaloneCredentials>,
     state_dir: PathBuf,
     manifests: PathBuf,
@@ -202,6 +204,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
         ))
     })?;
     let store = open_store(&config, &state_dir, take_over).await?;
+    let host_lock = host_lock::HostLock::take(&config.installation())?;
     let names: Vec<ProviderName> = config.providers.iter().map(|p| p.name.clone()).collect();
     let rebuilt = rebuild::rebuild(&store, &names).await?;
     if rebuilt > 0 {
@@ -226,6 +229,11 @@ async fn start(site: Site) -> Result<Running, Failure> {
     };
     let (engine, handle) = Engine::new(parts, engine_metrics);
     let records = engine.load().await.map_err(|e| Failure::refused_by(&e))?;
+    let mut keeping = Manifests::new(manifests.clone());
+    if records.is_empty() {
+        // Nothing runs yet that a refusal could take down.
+        refuse_faults(&keeping.scan(), &config)?;
+    }
     let mut recorded: Vec<(ProxyId, MachineUid)> = Vec::new();
     for (id, record) in records {
         match record {
@@ -272,7 +280,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
         handle.clone(),
         store.clone(),
         credentials.clone(),
-        Manifests::new(manifests.clone()),
+        keeping,
         recorded,
         manifest_troubles,
         figures.clone(),
@@ -292,6 +300,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
         prune,
         helpers,
         store,
+        _host_lock: host_lock,
         credentials,
         state_dir,
         manifests,
@@ -299,6 +308,38 @@ async fn start(site: Site) -> Result<Running, Failure> {
         calls,
         figures,
     })
+}
+
+/// Every fault of the manifests, where there is any.
+fn refuse_faults(scan: &manifests::Scan, config: &Config) -> Result<(), Failure> {
+    let mut lines = scan.faults.clone();
+    for (id, declared) in &scan.proxies {
+        let manifests::Declared::Sound(proxy) = declared else {
+            continue; // among the faults of its file
+        };
+        let provider = &proxy.spec.provider;
+        let abilities = config.abilities(provider);
+        if abilities.is_none() {
+            let known: Vec<&str> = config.providers.iter().map(|p| p.name.as_str()).collect();
+            let finding = Finding::new(
+                "spec.provider",
+                provider,
+                "no provider of this name is configured",
+                format!("use one of {}, or configure it", known.join(", ")),
+            );
+            lines.push(format!("{id}: {finding}"));
+        }
+        let refused = proxy.accept(abilities.as_ref()).err().unwrap_or_default();
+        lines.extend(refused.iter().map(|finding| format!("{id}: {finding}")));
+    }
+    if lines.is_empty() {
+        lines.clone_from(&scan.gaps); // a file that cannot be read at all
+    }
+    if lines.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::refused_lines(lines))
+    }
 }
 
 async fn open_store(config: &Config, dir: &Path, take_over: bool) -> Result<FileStore, Failure> {

@@ -1,14 +1,26 @@
 //! `claim`: proposes a place, and changes nothing.
 
 use super::{Local, held};
-use crate::place::{Place, PortSight, candidates, holder, look_at_port, sockets};
+use crate::place::{Place, PortSight, candidates, egress_of_sockets, holder, look_at_port};
 use egress_core::{Claim, ErrorClass, MachineKey, Mark, Slot, Standing, machine::WantedMachine};
 use egress_provider::{Error, Operation, Result};
-use std::{collections::HashSet, net::SocketAddr, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 use tokio::time::Instant;
 
 /// How long a proposed socket is not proposed to another key: until a record names it.
 const OFFER_LIFETIME: Duration = Duration::from_secs(5);
+
+/// A place that was proposed a moment ago.
+#[derive(Debug)]
+pub(super) struct Offer {
+    to: MachineKey,
+    until: Instant,
+    egress: IpAddr,
+}
 
 impl Local {
     pub(super) async fn claim_place(
@@ -35,7 +47,7 @@ impl Local {
 
         let directories = look.directories.iter().map(|label| &label.slot);
         let processes = look.processes.iter().map(|process| &process.slot);
-        let occupied = sockets(taken.iter().chain(directories).chain(processes));
+        let occupied = egress_of_sockets(taken.iter().chain(directories).chain(processes));
         let place = self.free_place(key, wanted.settings.port, &occupied)?;
         Ok(self.claim_at(place.slot(), attempt, Standing::Unsent))
     }
@@ -45,17 +57,23 @@ impl Local {
         &self,
         key: &MachineKey,
         port: Option<u16>,
-        occupied: &HashSet<SocketAddr>,
+        occupied: &HashMap<SocketAddr, IpAddr>,
     ) -> Result<Place> {
-        let addresses = self.config.addresses();
         let now = Instant::now();
         let mut offered = held(&self.offered);
-        offered.retain(|_, (_, until)| now < *until);
+        offered.retain(|_, offer| now < offer.until);
+        let offers = offered.iter().filter(|(_, offer)| offer.to != *key);
+        let in_use: HashMap<SocketAddr, IpAddr> = offers
+            .map(|(socket, offer)| (*socket, offer.egress))
+            .chain(occupied.iter().map(|(socket, egress)| (*socket, *egress)))
+            .collect();
+        let (least_used, others) = self.addresses_by_use(&in_use);
         let mut refusals = Vec::new();
         let mut last_choice = None;
-        for place in candidates(&self.config, &addresses, key, port) {
+        let choices = candidates(&self.config, &least_used, key, port);
+        for place in choices.chain(candidates(&self.config, &others, key, port)) {
             let socket = place.socket();
-            if occupied.contains(&socket) {
+            if occupied.contains_key(&socket) {
                 note(&mut refusals, || {
                     format!("{socket} belongs to another machine of ours")
                 });
@@ -63,11 +81,18 @@ impl Local {
             }
             match look_at_port(socket) {
                 // Better than a conflict at create, as long as there are others.
-                Ok(PortSight::Free) if offered.get(&socket).is_some_and(|(to, _)| to != key) => {
+                Ok(PortSight::Free)
+                    if offered.get(&socket).is_some_and(|offer| offer.to != *key) =>
+                {
                     last_choice.get_or_insert(place);
                 }
                 Ok(PortSight::Free) => {
-                    offered.insert(socket, (key.clone(), now + OFFER_LIFETIME));
+                    let offer = Offer {
+                        to: key.clone(),
+                        until: now + OFFER_LIFETIME,
+                        egress: place.egress,
+                    };
+                    offered.insert(socket, offer);
                     return Ok(place);
                 }
                 Ok(PortSight::Taken) => {
@@ -101,6 +126,17 @@ impl Local {
             key.name(),
             said,
         ))
+    }
+
+    /// The configured addresses that the fewest machines leave from, and all others: each
+    /// machine is to have an egress address of its own while there are enough.
+    fn addresses_by_use(&self, in_use: &HashMap<SocketAddr, IpAddr>) -> (Vec<IpAddr>, Vec<IpAddr>) {
+        let addresses = self.config.addresses();
+        let uses = |address: &IpAddr| in_use.values().filter(|used| *used == address).count();
+        let fewest = addresses.iter().map(uses).min().unwrap_or(0);
+        addresses
+            .iter()
+            .partition(|address| uses(address) == fewest)
     }
 
     fn claim_at(&self, slot: Slot, attempt: u32, standing: Standing) -> Claim {

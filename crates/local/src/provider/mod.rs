@@ -34,7 +34,6 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::time::Instant;
 
 /// How long a process may take from its start to its ready line.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
@@ -65,7 +64,7 @@ pub struct Local {
     /// Processes that were asked to end, and when, since boot.
     stopping: Mutex<HashMap<ProcessId, Duration>>,
     /// Sockets proposed a moment ago, that no record may name yet.
-    offered: Mutex<HashMap<SocketAddr, (MachineKey, Instant)>>,
+    offered: Mutex<HashMap<SocketAddr, claim::Offer>>,
     last_look: LastLook,
 }
 

@@ -17,6 +17,7 @@ use egress_provider::{
     conformance::{Options, Outcome, Subject, Tier, render, run},
 };
 use std::{
+    collections::BTreeMap,
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -46,6 +47,7 @@ cases![
     a_process_that_only_bears_our_mark_at_another_slot_is_a_copy_and_is_never_touched,
     with_the_state_directory_deleted_machines_are_found_by_their_arguments,
     a_squatted_port_is_a_conflict_and_the_next_claim_goes_elsewhere,
+    machines_have_egress_addresses_of_their_own_while_there_are_enough,
     a_port_squatted_while_the_machine_is_off_frees_its_directory,
     a_port_that_the_manifest_asks_for_is_used_or_its_holder_is_named,
     a_full_range_is_no_capacity,
@@ -354,6 +356,30 @@ async fn a_squatted_port_is_a_conflict_and_the_next_claim_goes_elsewhere() {
     assert_eq!(identity(next.socket()).attempt, 2);
     next.down(&provider).await;
     drop(squatter);
+}
+
+async fn machines_have_egress_addresses_of_their_own_while_there_are_enough() {
+    let mut world = World::new();
+    world.config.addresses = (1..=4).map(|n| [127, 0, 77, n].into()).collect();
+    let provider = world.provider();
+    let mut used: BTreeMap<String, u32> = BTreeMap::new();
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let slot = Machine::made(&provider, name).await.claim.slot;
+        let egress = slot.as_str().rsplit('_').next().unwrap().to_owned();
+        *used.entry(egress).or_default() += 1;
+        let (most, least) = (used.values().max(), used.values().min());
+        let fair = most
+            .zip(least)
+            .is_some_and(|(most, least)| most - least <= 1);
+        assert!(fair, "{used:?}");
+    }
+    assert_eq!(used.len(), 4, "{used:?}");
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        Machine::claimed(&provider, name)
+            .await
+            .down(&provider)
+            .await;
+    }
 }
 
 async fn a_port_squatted_while_the_machine_is_off_frees_its_directory() {
