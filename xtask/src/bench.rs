@@ -2,8 +2,11 @@
 //!
 //! A benchmark is a program without the test harness that prints one Markdown table.
 
-use crate::{Stop, run};
-use std::path::Path;
+use crate::{Stop, payload, run};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 const PACKAGE: &str = "egress-simtest";
 const PAGE: &str = "docs/benchmarks.md";
@@ -55,10 +58,12 @@ pub(crate) fn bench(root: &Path, args: &[String]) -> Result<(), Stop> {
     if names.is_empty() {
         return Err(Stop::Because(format!("{PACKAGE} has no benchmarks")));
     }
+    let programs = Programs::build(root)?;
     let mut failed = Vec::new();
     for name in names {
         let mut command = run::cargo(root);
         command.args(["bench", "--quiet", "--package", PACKAGE, "--bench", name]);
+        programs.tell(&mut command);
         if !asked.passed_on.is_empty() {
             command.arg("--").args(&asked.passed_on);
         }
@@ -86,6 +91,31 @@ pub(crate) fn bench(root: &Path, args: &[String]) -> Result<(), Stop> {
             "ended with an error: {}",
             failed.join(", ")
         )))
+    }
+}
+
+/// What benchmarks run, as it is shipped.
+struct Programs {
+    command: PathBuf,
+    proxyd: PathBuf,
+}
+
+impl Programs {
+    fn build(root: &Path) -> Result<Self, Stop> {
+        let command = run::built(
+            run::cargo(root).args(["build", "--release", "--package", "egress-cli"]),
+            "egress-proxies",
+        )?;
+        Ok(Self {
+            command,
+            proxyd: payload::build(root)?,
+        })
+    }
+
+    fn tell(&self, benchmark: &mut Command) {
+        benchmark
+            .env("BENCH_EGRESS_PROXIES", &self.command)
+            .env("BENCH_PROXYD", &self.proxyd);
     }
 }
 

@@ -1,11 +1,13 @@
-//! The work around the code: `cargo xtask ci`, `tidy`, `codegen`, `bench`, `payload`.
+//! The work around the code: `cargo xtask ci`, `tidy`, `codegen`, `bench`, `payload`, `fidelity`, `record`.
 //!
 //! Everything here reads the repository and runs cargo; nothing of the product depends on it.
 
 mod bench;
 mod ci;
 mod codegen;
+mod fidelity;
 mod payload;
+mod record;
 mod run;
 mod tidy;
 
@@ -20,6 +22,10 @@ usage: cargo xtask <command>
   bench [NAME...] [--record] [-- ARG...]
                                      run benchmarks; --record keeps what they print in docs/benchmarks.md
   payload                            build the static proxyd; prints its path and size
+  fidelity [FOLDER]                  replay recorded exchanges in the simulator; prints the share that is
+                                     answered alike, and writes what differs below FOLDER
+  record --config FILE [FOLDER]      save what the hosts of a configuration answer to reads, as fixtures below
+                                     FOLDER (target/recorded); refused when an answer holds a token
 
 exit codes: 0 all well, 1 something was found or failed, 2 wrong usage
 ";
@@ -53,6 +59,8 @@ fn main() -> ExitCode {
         "codegen" => codegen::codegen(&root(), rest),
         "bench" => bench::bench(&root(), rest),
         "payload" => no_arguments(rest).and_then(|()| payload::payload(&root())),
+        "fidelity" => fidelity::fidelity(&root(), rest),
+        "record" => record::record(&root(), rest),
         "--help" | "-h" | "help" => {
             print!("{USAGE}");
             Ok(())

@@ -1,10 +1,21 @@
 //! `cargo xtask payload`: the proxy's program as machines get it, with no library needed.
 
 use crate::{Stop, run};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Builds the static proxyd and prints its path and size.
 pub(crate) fn payload(root: &Path) -> Result<(), Stop> {
+    let path = build(root)?;
+    println!(
+        "{} {} bytes",
+        path.display(),
+        std::fs::metadata(&path)?.len()
+    );
+    Ok(())
+}
+
+/// Builds the static proxyd and returns where it lies.
+pub(crate) fn build(root: &Path) -> Result<PathBuf, Stop> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // With a target named, the flag reaches the program and no build script.
     let path = run::built(
@@ -21,15 +32,13 @@ pub(crate) fn payload(root: &Path) -> Result<(), Stop> {
             .env("RUSTFLAGS", "-C target-feature=+crt-static"),
         "proxyd",
     )?;
-    let program = std::fs::read(&path)?;
-    if names_loader(&program) {
+    if names_loader(&std::fs::read(&path)?) {
         return Err(Stop::Because(format!(
             "{} still asks for a dynamic loader",
             path.display()
         )));
     }
-    println!("{} {} bytes", path.display(), program.len());
-    Ok(())
+    Ok(path)
 }
 
 /// Whether the program carries the path of glibc's loader, as only a dynamic one does.

@@ -1,9 +1,14 @@
 //! `check`: whether the configured providers can make machines.
 
-use crate::{config::Config, failure::Failure};
+use crate::{
+    config::{Config, PayloadArguments},
+    failure::Failure,
+    wording::counted,
+};
 use egress_core::Identity;
 use egress_provider::{Report, Severity};
-use std::path::PathBuf;
+use egress_proxmox::{Payload, Proxmox, client::record::capture};
+use std::path::{Path, PathBuf};
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -17,6 +22,12 @@ pub struct Arguments {
     /// Where the state would be kept.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Also save what every host of kind `proxmox` answers to reads, as fixtures: a file for
+    /// each provider, below this directory. Refused when an answer holds a token.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    payload: PayloadArguments,
 }
 
 /// Checks every provider; fails when one is not ready.
@@ -28,7 +39,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         writer: None,
     };
     let mut reports = Vec::new();
-    for provider in config.providers(&identity, &state_dir)? {
+    for provider in config.providers(&identity, &state_dir, &arguments.payload) {
         let report = provider
             .check()
             .await
@@ -39,16 +50,50 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         crate::get::Output::Json => println!("{}", json(&reports)),
         crate::get::Output::Table => print(&reports),
     }
+    if let Some(dir) = &arguments.record {
+        record(&config, &identity, dir).await?;
+    }
     let bad = reports
         .iter()
         .filter(|(_, _, r)| r.reason() != egress_provider::CheckReason::Ready);
     match bad.count() {
         0 => Ok(()),
         n => Err(Failure::failed(format!(
-            "{n} of {} providers are not ready",
-            reports.len()
+            "{n} of {} {} not ready",
+            counted(reports.len(), "provider", "providers"),
+            if n == 1 { "is" } else { "are" }
         ))),
     }
+}
+
+/// Saves the answers of every host of kind `proxmox`, each in a directory of its name.
+async fn record(config: &Config, identity: &Identity, dir: &Path) -> Result<(), Failure> {
+    let mut recorded = 0;
+    for block in &config.providers {
+        let Some(proxmox) = block.proxmox.clone() else {
+            continue;
+        };
+        let name = block.name.clone();
+        let dir = dir.join(name.as_str());
+        let provider = Proxmox::new(name, identity.clone(), proxmox, Payload::new(None));
+        let captured = capture(provider.client(), &dir)
+            .await
+            .map_err(|e| Failure::failed(format!("{}: {e}", block.name)))?;
+        // Beside the report, which may be JSON.
+        eprintln!(
+            "{}: {} exchanges in {}",
+            block.name,
+            captured.exchanges,
+            captured.path.display()
+        );
+        recorded += 1;
+    }
+    if recorded == 0 {
+        return Err(Failure::refused(
+            "--record: no provider of kind `proxmox` is configured: only their answers are recorded",
+        ));
+    }
+    Ok(())
 }
 
 fn print(reports: &[(String, &'static str, Report)]) {

@@ -1,7 +1,10 @@
 //! The configuration file.
 
 use crate::failure::Failure;
-use egress_api::{v1alpha1::ProviderAbilities, yaml};
+use egress_api::{
+    v1alpha1::{ProviderAbilities, Proxy},
+    yaml,
+};
 use egress_core::{
     Identity, Installation, ProviderName,
     document::{Reading, read_document},
@@ -9,9 +12,11 @@ use egress_core::{
 };
 use egress_local::Local;
 use egress_provider::Provider;
+use egress_proxmox::{Payload, Proxmox};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -48,6 +53,9 @@ pub struct ProviderBlock {
     /// A provider that runs each proxy as a process of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<egress_local::Config>,
+    /// A provider that makes each proxy a virtual machine of Proxmox VE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxmox: Option<egress_proxmox::Config>,
 }
 
 /// The admin page.
@@ -67,7 +75,7 @@ impl Default for AdminBlock {
 }
 
 /// Kinds of provider that are known by name and come later.
-const LATER: [&str; 2] = ["proxmox", "kvm2"];
+const LATER: [&str; 1] = ["kvm2"];
 
 /// Says of a kind that comes later that it does, in place of "unknown" and of "no kind".
 fn named_kinds(mut findings: Vec<Finding>) -> Vec<Finding> {
@@ -80,53 +88,82 @@ fn named_kinds(mut findings: Vec<Finding>) -> Vec<Finding> {
         {
             later.insert(block.to_owned());
             "is not in this version".clone_into(&mut finding.problem);
-            "use `local`, the only kind so far".clone_into(&mut finding.remedy);
+            "use `local` or `proxmox`".clone_into(&mut finding.remedy);
         }
     }
     findings.retain(|finding| !later.contains(&finding.path));
     findings
 }
 
+/// A configuration with faults.
+#[derive(Debug)]
+pub struct Faulty {
+    /// What is wrong with it.
+    pub failure: Failure,
+    /// What could be read all the same: only to look for more faults.
+    pub partly: Option<Box<Config>>,
+}
+
 impl Config {
     /// Reads the file; everything that is wrong with it at once.
     pub fn load(path: &Path) -> Result<Self, Failure> {
+        Self::of(path, std::fs::read_to_string(path)).map_err(|faulty| faulty.failure)
+    }
+
+    /// The configuration that was read from this file.
+    pub fn of(path: &Path, text: io::Result<String>) -> Result<Self, Faulty> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            Failure::refused(format!(
+        let text = text.map_err(|e| Faulty {
+            failure: Failure::refused(format!(
                 "--config: {name}: cannot be read ({e}): name a readable file"
-            ))
+            )),
+            partly: None,
         })?;
-        let mut config = Self::read(&text).map_err(|findings| Failure::faults(&name, &findings))?;
+        let mut reading = Self::reading(&text);
         let base = path.parent().unwrap_or(Path::new("."));
-        for dir in [&mut config.manifests, &mut config.state_dir]
-            .into_iter()
-            .flatten()
-        {
-            *dir = base.join(&*dir);
+        if let Some(config) = &mut reading.value {
+            let proxmox = config
+                .providers
+                .iter_mut()
+                .filter_map(|b| b.proxmox.as_mut());
+            let files = proxmox.flat_map(|p| [&mut p.ca_file, &mut p.token_file]);
+            let dirs = [&mut config.manifests, &mut config.state_dir];
+            for path in dirs.into_iter().flatten().chain(files) {
+                *path = base.join(&*path);
+            }
         }
-        Ok(config)
+        let partly = reading.value.clone().map(Box::new);
+        reading.into_result().map_err(|findings| Faulty {
+            failure: Failure::faults(&name, &named_kinds(findings)),
+            partly,
+        })
     }
 
     /// Reads a text.
     pub fn read(text: &str) -> Result<Self, Vec<Finding>> {
+        Self::reading(text).into_result().map_err(named_kinds)
+    }
+
+    fn reading(text: &str) -> Reading<Self> {
+        let fault = |finding| Reading {
+            value: None,
+            findings: vec![finding],
+        };
         let mut documents = yaml::read_all(text);
         if documents.len() > 1 {
-            return Err(vec![Finding::new(
+            return fault(Finding::new(
                 "",
                 format!("{} documents", documents.len()),
                 "a configuration is one document",
                 "remove the lines with ---",
-            )]);
+            ));
         }
-        let value = match documents.pop() {
-            Some(document) => document.content.map_err(|finding| vec![finding])?,
+        let value = match documents.pop().map(|document| document.content) {
+            Some(Ok(value)) => value,
+            Some(Err(finding)) => return fault(finding),
             None => serde_json::json!({}),
         };
-        let reading: Reading<Self> = read_document(value);
-        reading
-            .checked(Self::validate)
-            .into_result()
-            .map_err(named_kinds)
+        read_document::<Self>(value).checked(Self::validate)
     }
 
     fn validate(&self) -> Vec<Finding> {
@@ -150,14 +187,26 @@ impl Config {
                     "give each provider a name of its own",
                 ));
             }
-            match &block.local {
-                Some(local) => findings.extend(local.validate(&format!("{path}.local"))),
-                None => findings.push(Finding::new(
+            if let Some(local) = &block.local {
+                findings.extend(local.validate(&format!("{path}.local")));
+            }
+            if let Some(proxmox) = &block.proxmox {
+                findings.extend(proxmox.validate(&format!("{path}.proxmox")));
+            }
+            match (&block.local, &block.proxmox) {
+                (None, None) => findings.push(Finding::new(
                     path,
                     &block.name,
                     "says no kind of provider",
-                    "add `local: {}`",
+                    "add `local: {}` or a block `proxmox`",
                 )),
+                (Some(_), Some(_)) => findings.push(Finding::new(
+                    path,
+                    &block.name,
+                    "says two kinds of provider",
+                    "write one block for each, with a name of its own",
+                )),
+                _ => {}
             }
         }
         if !self.admin.listen.ip().is_loopback() {
@@ -185,31 +234,82 @@ impl Config {
         &self,
         identity: &Identity,
         state_dir: &Path,
-    ) -> Result<Vec<Arc<dyn Provider>>, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|e| Failure::failed(format!("the path of this program: {e}")))?;
-        let local = |block: &ProviderBlock| -> Option<Arc<dyn Provider>> {
-            let config = block.local.clone()?;
-            Some(Arc::new(Local::new(
+        payload: &PayloadArguments,
+    ) -> Vec<Arc<dyn Provider>> {
+        let payload = payload.find();
+        let provider = |block: &ProviderBlock| -> Option<Arc<dyn Provider>> {
+            if let Some(config) = block.local.clone() {
+                return Some(Arc::new(Local::new(
+                    block.name.clone(),
+                    identity.clone(),
+                    config,
+                    state_dir.to_owned(),
+                    egress_local::OWN_PROGRAM.into(),
+                )));
+            }
+            let config = block.proxmox.clone()?;
+            Some(Arc::new(Proxmox::new(
                 block.name.clone(),
                 identity.clone(),
                 config,
-                state_dir.to_owned(),
-                program.clone(),
+                Payload::new(payload.clone()),
             )))
         };
-        Ok(self.providers.iter().filter_map(local).collect())
+        self.providers.iter().filter_map(provider).collect()
+    }
+
+    /// The block of the provider of this name.
+    pub fn block(&self, name: &str) -> Option<&ProviderBlock> {
+        self.providers.iter().find(|b| b.name.as_str() == name)
+    }
+
+    /// What stands against a Proxy's place at its provider, beside what is wrong with it
+    /// anywhere.
+    pub fn refuses(&self, proxy: &Proxy) -> Vec<Finding> {
+        let provider = &proxy.spec.provider;
+        if let Some(abilities) = self.abilities(provider) {
+            return proxy.spec.refused_by(&abilities);
+        }
+        let known: Vec<&str> = self.providers.iter().map(|p| p.name.as_str()).collect();
+        vec![Finding::new(
+            "spec.provider",
+            provider,
+            "no provider of this name is configured",
+            format!("use one of {}, or configure it", known.join(", ")),
+        )]
     }
 
     /// What the provider of this name can do, if it is configured.
     pub fn abilities(&self, name: &str) -> Option<ProviderAbilities> {
-        let block = self
-            .providers
-            .iter()
-            .find(|block| block.name.as_str() == name)?;
-        block.local.as_ref().map(|_| ProviderAbilities {
+        let block = self.block(name)?;
+        let local = block.local.as_ref().map(|_| ProviderAbilities {
             kind: "local",
             user_data: false,
+        });
+        local.or_else(|| {
+            block.proxmox.as_ref().map(|_| ProviderAbilities {
+                kind: "proxmox",
+                user_data: true,
+            })
         })
+    }
+}
+
+/// Where the proxy's program for virtual machines is.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct PayloadArguments {
+    /// The directory with the static proxyd that `cargo xtask payload` builds, for machines
+    /// that get it with their seed. Default: the directory of this program.
+    #[arg(long, value_name = "DIR")]
+    payload_dir: Option<PathBuf>,
+}
+
+impl PayloadArguments {
+    /// Where it is: in the directory given, else beside this program if it lies there.
+    pub fn find(&self) -> Option<PathBuf> {
+        let beside = || Some(std::env::current_exe().ok()?.parent()?.to_owned());
+        let dir = self.payload_dir.clone().or_else(beside)?;
+        let path = dir.join("proxyd");
+        (self.payload_dir.is_some() || path.is_file()).then_some(path)
     }
 }

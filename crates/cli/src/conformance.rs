@@ -1,15 +1,24 @@
 //! `conformance`: the suite of the provider contract against a configured provider.
 
-use crate::{config::Config, failure::Failure, stop_signal};
-use egress_core::{
-    Claim, Identity, MachineKey, Mark, Standing, WriterId, backoff::PERMIT_LIFETIME,
+use crate::{
+    config::{Config, PayloadArguments},
+    failure::Failure,
+    stop_signal,
 };
+use egress_core::{Claim, Identity, MachineKey, WriterId, backoff::PERMIT_LIFETIME};
+use egress_local::bench::Bench as LocalBench;
 use egress_provider::{
     Permit, Progress, Provider,
-    conformance::{Options, Outcome, Subject, Tier, render, run as run_suite},
+    conformance::{CaseResult, Harness, Options, Outcome, Subject, Tier, render, run as run_suite},
+};
+use egress_proxmox::{
+    Payload, Proxmox,
+    bench::{Bench as ProxmoxBench, HttpControl},
+    client::HttpsWire,
 };
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 use tokio::time::Instant;
@@ -28,10 +37,13 @@ pub struct Arguments {
     /// The provider, by its name in the configuration.
     #[arg(long, value_name = "NAME")]
     provider: String,
-    /// How much is tried. The extended tier needs a test bench beneath the provider; cases
-    /// that it cannot set up are printed as not run.
+    /// How much is tried. The extended tier needs a test bench beneath the provider: kind
+    /// `local` has one, kind `proxmox` with the `controlUrl` of a simulator; cases that it
+    /// cannot set up are printed as not run.
     #[arg(long, value_enum, default_value = "basic")]
     tier: TierName,
+    #[command(flatten)]
+    payload: PayloadArguments,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -42,58 +54,129 @@ enum TierName {
     Extended,
 }
 
+/// What the suite runs on; all of it is taken away in the end.
+enum Ground {
+    Alone(Arc<dyn Provider>),
+    Local(Arc<LocalBench>),
+    /// The provider is there to remove what the suite left.
+    Proxmox(Arc<ProxmoxBench>, Arc<dyn Provider>),
+}
+
+impl Ground {
+    /// Prepares what a tier needs for the provider, below this directory.
+    async fn prepare(
+        config: &Config,
+        arguments: &Arguments,
+        identity: &Identity,
+        dir: &Path,
+    ) -> Result<Self, Failure> {
+        let Some(block) = config.block(&arguments.provider) else {
+            let known: Vec<&str> = config.providers.iter().map(|p| p.name.as_str()).collect();
+            return Err(Failure::refused(format!(
+                "--provider: {}: no such provider is configured: use one of {}",
+                arguments.provider,
+                known.join(", ")
+            )));
+        };
+        let name = block.name.clone();
+        let unmade = |e: std::io::Error| {
+            Failure::refused(format!(
+                "{}: cannot be made ({e}): make room, or set TMPDIR",
+                dir.display()
+            ))
+        };
+        let extended = matches!(arguments.tier, TierName::Extended);
+        if let Some(local) = block.local.clone().filter(|_| extended) {
+            let bench = LocalBench::new(dir.to_owned(), name, identity.clone(), local);
+            return Ok(Self::Local(Arc::new(bench.map_err(unmade)?)));
+        }
+        let Some(proxmox) = block.proxmox.clone() else {
+            let providers = config.providers(identity, dir, &arguments.payload);
+            let alone = providers.into_iter().find(|p| *p.name() == name);
+            return alone.map(Self::Alone).ok_or_else(|| {
+                Failure::failed(format!("{name}: no provider can be made from its block"))
+            });
+        };
+        let program = arguments.payload.find();
+        let payload = Payload::new(program.clone());
+        let wire = Arc::new(HttpsWire::new(proxmox.ca_file.clone()));
+        let control = proxmox.control_url.clone().filter(|_| extended);
+        let provider = Proxmox::over(
+            name.clone(),
+            identity.clone(),
+            proxmox.clone(),
+            payload,
+            wire.clone(),
+        );
+        provider
+            .allows_conformance()
+            .await
+            .map_err(|e| Failure::refused(e.chain()))?;
+        let provider: Arc<dyn Provider> = Arc::new(provider);
+        let Some(control) = control else {
+            return Ok(Self::Alone(provider));
+        };
+        std::fs::create_dir(dir).map_err(unmade)?;
+        let control = Arc::new(HttpControl::new(control));
+        let bench = ProxmoxBench::new(name, identity.clone(), proxmox, program, wire, control, dir);
+        Ok(Self::Proxmox(Arc::new(bench.map_err(unmade)?), provider))
+    }
+
+    fn subject(&self, identity: Identity) -> Subject {
+        match self {
+            Self::Alone(provider) => Subject::alone(provider.clone(), identity),
+            Self::Local(bench) => Subject::on(bench.clone()),
+            Self::Proxmox(bench, _) => Subject::on(bench.clone()),
+        }
+    }
+
+    /// Removes every machine of this run, and its directory.
+    async fn clear(self, dir: &Path) -> Result<(), Failure> {
+        match self {
+            Self::Alone(provider) => clear(provider.as_ref(), dir).await,
+            Self::Local(bench) => {
+                let cleared = tokio::task::spawn_blocking(move || bench.clear()).await;
+                let cleared = cleared.unwrap_or_else(|e| Err(std::io::Error::other(e)));
+                cleared.map_err(|e| left_behind(dir, &e))
+            }
+            Self::Proxmox(bench, provider) => {
+                bench.heal().await.map_err(|e| left_behind(dir, &e))?;
+                clear(provider.as_ref(), dir).await
+            }
+        }
+    }
+}
+
 /// Runs the suite in an installation of its own, so that no machine of the deployment is
 /// ever looked at.
 pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = Config::load(&arguments.config)?;
     let run_id = uuid::Uuid::new_v4().simple().to_string();
     let installation = format!("conformance-{}", &run_id[..12]);
+    let dir = std::env::temp_dir().join(format!("egress-proxies-{installation}"));
     let identity = Identity {
         installation: installation
             .parse()
             .map_err(|e| Failure::failed(format!("{e}")))?,
         writer: Some(WriterId::new(run_id.clone())),
     };
-    let dir = std::env::temp_dir().join(format!("egress-proxies-{installation}"));
-    let provider = config
-        .providers(&identity, &dir)?
-        .into_iter()
-        .find(|p| p.name().as_str() == arguments.provider)
-        .ok_or_else(|| {
-            let known: Vec<&str> = config.providers.iter().map(|p| p.name.as_str()).collect();
-            Failure::refused(format!(
-                "--provider: {}: no such provider is configured: use one of {}",
-                arguments.provider,
-                known.join(", ")
-            ))
-        })?;
     let tier = match arguments.tier {
         TierName::Basic => Tier::Basic,
         TierName::Extended => Tier::Extended,
     };
-    let subject = Subject::alone(provider.clone(), identity);
-    let options = Options::new(tier, &run_id[..8]);
-    // On a runtime of its own, so that an interrupt ends whatever the suite has under way.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::failed(format!("starting the runtime: {e}")))?;
-    let suite = runtime.spawn(async move { run_suite(&subject, &options).await });
-    let results = tokio::select! {
-        results = suite => Some(results),
-        () = stop_signal() => None,
-    };
-    let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(SUITE_END));
-    let _ = ended.await;
-    let cleared = clear(provider.as_ref(), &dir).await;
-    let results = match results {
-        Some(Ok(results)) => results,
-        Some(Err(e)) => return Err(Failure::failed(format!("the suite ended: {e}"))),
-        None => {
-            cleared?;
-            return Err(Failure::failed("interrupted; nothing is left behind"));
-        }
+    // Before anything is made that an interrupt would leave behind.
+    let stop = stop_signal();
+    let ground = Ground::prepare(&config, arguments, &identity, &dir).await?;
+    let results = suite(
+        ground.subject(identity),
+        Options::new(tier, &run_id[..8]),
+        stop,
+    )
+    .await;
+    let cleared = ground.clear(&dir).await;
+    let Some(results) = results? else {
+        cleared?;
+        return Err(Failure::failed("interrupted; nothing is left behind"));
     };
     print!("{}", render(&results));
     cleared?;
@@ -108,10 +191,37 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Runs the cases until they end, or until `stop`: then there are no results.
+async fn suite(
+    subject: Subject,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) -> Result<Option<Vec<CaseResult>>, Failure> {
+    // On a runtime of its own, so that an interrupt ends whatever the suite has under way.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::failed(format!("starting the runtime: {e}")))?;
+    let cases = runtime.spawn(async move { run_suite(&subject, &options).await });
+    let results = tokio::select! {
+        results = cases => Some(results),
+        () = stop => None,
+    };
+    let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(SUITE_END));
+    let _ = ended.await;
+    results
+        .transpose()
+        .map_err(|e| Failure::failed(format!("the suite ended: {e}")))
+}
+
+fn left_behind(dir: &Path, what: &dyn std::fmt::Display) -> Failure {
+    Failure::failed(format!("left behind below {}: {what}", dir.display()))
+}
+
 /// Removes every machine of this run, and its directory.
 async fn clear(provider: &dyn Provider, dir: &Path) -> Result<(), Failure> {
-    let left =
-        |what: String| Failure::failed(format!("left behind below {}: {what}", dir.display()));
+    let left = |what: String| left_behind(dir, &what);
     let end = Instant::now() + PATIENCE;
     loop {
         let listing = provider.list(&[]).await.map_err(|e| left(e.chain()))?;
@@ -120,7 +230,8 @@ async fn clear(provider: &dyn Provider, dir: &Path) -> Result<(), Failure> {
         }
         let mut wait = Duration::ZERO;
         for machine in listing.machines {
-            let (key, claim) = at(machine.mark);
+            let key = MachineKey::new(machine.mark.uid.clone());
+            let claim = Claim::found(machine.mark);
             let permit = Permit::new(claim.attempt, Instant::now() + PERMIT_LIFETIME);
             match provider.delete(&key, &claim, &permit).await {
                 Ok(Progress::Done) => {}
@@ -138,22 +249,4 @@ async fn clear(provider: &dyn Provider, dir: &Path) -> Result<(), Failure> {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(left(e.to_string())),
         _ => Ok(()),
     }
-}
-
-/// Where a machine is, by its mark.
-fn at(mark: Mark) -> (MachineKey, Claim) {
-    let claim = Claim {
-        provider: mark.provider,
-        cluster: mark.cluster,
-        slot: mark.slot,
-        host: None,
-        attempt: mark.attempt,
-        standing: Standing::Seen,
-        handles: Vec::new(),
-        mac: None,
-        seed: None,
-        unsettled: false,
-        retiring: None,
-    };
-    (MachineKey::new(mark.uid), claim)
 }

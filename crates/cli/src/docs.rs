@@ -171,20 +171,49 @@ fn metrics() -> Result<String, Failure> {
     Ok(page)
 }
 
-const EXAMPLE: &str = include_str!("../../../examples/standalone/config.yaml");
+/// An example with every field, and the least that a configuration of its kind must say.
+struct Example {
+    title: &'static str,
+    text: &'static str,
+    least: &'static str,
+}
+
+const EXAMPLES: [Example; 2] = [
+    Example {
+        title: "Kind `local`",
+        text: include_str!("../../../examples/standalone/config.yaml"),
+        least: "providers: [{name: here, local: {}}]",
+    },
+    Example {
+        title: "Kind `proxmox`",
+        text: include_str!("../../../examples/proxmox/config.yaml"),
+        least: "providers: [{name: pv1, proxmox: {urls: [https://192.0.2.8:8006], caFile: ca.pem, \
+                tokenFile: token, template: 9001, storage: local-lvm, isoStorage: proxy-seeds, \
+                vmidRange: {from: 100000, to: 199999}, guestAgent: baked}}]",
+    },
+];
 
 fn config() -> Result<String, Failure> {
-    let full = Config::read(EXAMPLE).map_err(|findings| Failure::faults("example", &findings))?;
-    let defaults = Config::read("providers: [{name: here, local: {}}]")
-        .map_err(|findings| Failure::faults("defaults", &findings))?;
     let mut page = format!(
         "{GENERATED}# Configuration file\n\nGiven with `--config`, as YAML. It is read again when it \
          changes; a broken one changes nothing and is shown by `/readyz` and `egress-proxies get proxies`. \
-         Unknown fields are faults.\n\n```yaml\n{EXAMPLE}```\n\n## Fields and defaults\n\n\
-         | field | default |\n|---|---|\n"
+         `installation`, `admin.listen`, `manifests` and `stateDir` are taken on by a restart; until then \
+         a change of them is shown in the same places. Unknown fields are faults. A file may name many \
+         providers, of one kind or of several.\n"
     );
-    let (full, defaults) = (json(&full)?, json(&defaults)?);
-    rows(&mut page, "", &full, Some(&defaults));
+    for example in &EXAMPLES {
+        let full = Config::read(example.text).map_err(|f| Failure::faults("example", &f))?;
+        let least = Config::read(example.least).map_err(|f| Failure::faults("example", &f))?;
+        let written = egress_api::yaml::read_all(example.least).pop();
+        let written = written.and_then(|document| document.content.ok());
+        let _ = write!(
+            page,
+            "\n## {}\n\n```yaml\n{}```\n\n| field | default |\n|---|---|\n",
+            example.title, example.text
+        );
+        let (full, least) = (json(&full)?, json(&least)?);
+        rows(&mut page, "", &full, Some(&least), written.as_ref());
+    }
     Ok(page)
 }
 
@@ -192,11 +221,13 @@ fn json(config: &Config) -> Result<serde_json::Value, Failure> {
     serde_json::to_value(config).map_err(|e| Failure::failed(format!("configuration: {e}")))
 }
 
+/// One row for each field of `full`; what stands in `written`, the least there is, is required.
 fn rows(
     page: &mut String,
     path: &str,
     full: &serde_json::Value,
     default: Option<&serde_json::Value>,
+    written: Option<&serde_json::Value>,
 ) {
     use serde_json::Value;
     match full {
@@ -207,20 +238,20 @@ fn rows(
                 } else {
                     format!("{path}.{name}")
                 };
-                rows(page, &path, value, default.and_then(|d| d.get(name)));
+                let inner = |of: Option<&'_ Value>| of.and_then(|v| v.get(name)).cloned();
+                let (default, written) = (inner(default), inner(written));
+                rows(page, &path, value, default.as_ref(), written.as_ref());
             }
         }
         Value::Array(items) if items.first().is_some_and(Value::is_object) => {
-            rows(
-                page,
-                &format!("{path}[]"),
-                &items[0],
-                default.and_then(|d| d.get(0)),
-            );
+            let inner = |of: Option<&'_ Value>| of.and_then(|v| v.get(0)).cloned();
+            let (default, written) = (inner(default), inner(written));
+            let path = format!("{path}[]");
+            rows(page, &path, &items[0], default.as_ref(), written.as_ref());
         }
         _ => {
             let default = match default {
-                _ if path.rsplit('.').next() == Some("name") => "required".to_owned(),
+                _ if written.is_some() => "required".to_owned(),
                 None | Some(Value::Null) => "none".to_owned(),
                 Some(value) => format!("`{value}`"),
             };

@@ -23,7 +23,8 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let address = listener
         .local_addr()
         .map_err(|e| Failure::failed(format!("echo: {e}")))?;
+    let stop = stop_signal();
     println!("http://{address}/");
-    egress_proxyd::echo::serve(listener, stop_signal()).await;
+    egress_proxyd::echo::serve(listener, stop).await;
     Ok(())
 }

@@ -47,6 +47,11 @@ impl Failure {
             .collect();
         Self { lines, code: 2 }
     }
+    /// The same failure with more lines.
+    pub fn and(mut self, more: impl IntoIterator<Item = String>) -> Self {
+        self.lines.extend(more);
+        self
+    }
     /// The lines, for whoever goes on.
     pub fn into_lines(self) -> Vec<String> {
         self.lines

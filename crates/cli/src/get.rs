@@ -1,6 +1,7 @@
 //! `get`: what a running engine knows.
 
 use crate::{admin_client::AdminClient, failure::Failure};
+use jiff::Timestamp;
 use serde_json::Value;
 use std::{io::Write, path::PathBuf};
 
@@ -42,12 +43,9 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let text = match arguments.output {
         Output::Json => serde_json::to_string_pretty(&proxies).unwrap_or_default() + "\n",
         Output::Table => {
-            let rows: Vec<Row> = proxies
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(Row::from)
-                .collect();
+            let (all, now) = (proxies.as_array(), Timestamp::now());
+            let all = all.into_iter().flatten();
+            let rows: Vec<Row> = all.map(|proxy| Row::of(proxy, now)).collect();
             let troubles = client.troubles().await?;
             let troubles = troubles.iter().map(|trouble| format!("! {trouble}\n"));
             table(&rows, usize::MAX) + &troubles.collect::<String>()
@@ -60,16 +58,30 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// One line of the table.
 #[derive(Clone, Debug)]
-pub struct Row([String; 6]);
+pub struct Row([String; COLUMNS]);
+
+const COLUMNS: usize = 9;
+
+const HEAD: [&str; COLUMNS] = [
+    "NAMESPACE",
+    "NAME",
+    "PROVIDER",
+    "PHASE",
+    "SERVING",
+    "READY",
+    "ADDRESS",
+    "AGE",
+    "MESSAGE",
+];
 
 impl Row {
-    /// Takes a Proxy as the admin page shows it.
-    pub fn from(proxy: &Value) -> Self {
+    /// Takes a Proxy as the admin page shows it; its age is that of its machine at `now`.
+    pub fn of(proxy: &Value, now: Timestamp) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let status = &proxy["status"];
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         let find = |r#type: &str| conditions.iter().find(|c| c["type"] == r#type);
-        let serving = find("Serving");
+        let state = |r#type: &str| find(r#type).map_or_else(|| "-".into(), |c| text(&c["status"]));
         let told = ["Accepted", "Provisioned", "Serving"]
             .iter()
             .filter_map(|t| find(t))
@@ -77,31 +89,64 @@ impl Row {
         let message = told.map_or_else(String::new, |c| {
             format!("{}: {}", text(&c["reason"]), text(&c["message"]))
         });
+        let paused = if status["paused"] == true {
+            ",Paused"
+        } else {
+            ""
+        };
+        let made = status["machine"]["createdAt"].as_str();
+        let made = made.and_then(|made| made.parse::<Timestamp>().ok());
         Self([
             text(&proxy["namespace"]),
             text(&proxy["name"]),
-            text(&status["phase"]),
-            serving.map_or_else(|| "-".into(), |c| text(&c["status"])),
+            text(&status["provider"]),
+            text(&status["phase"]) + paused,
+            state("Serving"),
+            state("Ready"),
             text(&status["endpoint"]),
+            made.map_or_else(
+                || "-".into(),
+                |made| age(now.duration_since(made).as_secs()),
+            ),
             message,
         ])
     }
 }
 
-const HEAD: [&str; 6] = [
-    "NAMESPACE",
-    "NAME",
-    "PHASE",
-    "SERVING",
-    "ENDPOINT",
-    "MESSAGE",
-];
+/// An age in seconds, as `kubectl` writes it: the two greatest units while it is young in the
+/// greater one.
+fn age(seconds: i64) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let two = |one: i64, unit: &str, less: i64, smaller: &str| {
+        let rest = seconds % one / less;
+        let rest = if rest == 0 {
+            String::new()
+        } else {
+            format!("{rest}{smaller}")
+        };
+        format!("{}{unit}{rest}", seconds / one)
+    };
+    match seconds {
+        ..0 => "0s".to_owned(), // the clock was set back
+        0..120 => format!("{seconds}s"),
+        120..600 => two(MINUTE, "m", 1, "s"),
+        600..10_800 => format!("{}m", seconds / MINUTE),
+        10_800..28_800 => two(HOUR, "h", MINUTE, "m"),
+        28_800..172_800 => format!("{}h", seconds / HOUR),
+        172_800..691_200 => two(DAY, "d", HOUR, "h"),
+        691_200..63_072_000 => format!("{}d", seconds / DAY),
+        _ => two(YEAR, "y", DAY, "d"),
+    }
+}
 
 /// The rows under a head, each at most `width` characters wide.
 pub fn table(rows: &[Row], width: usize) -> String {
     let head = Row(HEAD.map(str::to_owned));
     let all: Vec<&Row> = std::iter::once(&head).chain(rows).collect();
-    let widths: Vec<usize> = (0..HEAD.len())
+    let widths: Vec<usize> = (0..COLUMNS)
         .map(|column| {
             all.iter()
                 .map(|r| r.0[column].chars().count())
@@ -122,4 +167,66 @@ pub fn table(rows: &[Row], width: usize) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ages_read_as_kubectl_writes_them() {
+        for (seconds, text) in [
+            (-5, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (191, "3m11s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (11_400, "3h10m"),
+            (28_800, "8h"),
+            (172_800, "2d"),
+            (180_000, "2d2h"),
+            (700_000, "8d"),
+            (63_072_000, "2y"),
+            (70_000_000, "2y80d"),
+        ] {
+            assert_eq!(age(seconds), text, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_row_shows_provider_pause_address_and_the_age_of_the_machine() {
+        let condition = |r#type: &str, status: &str| json!({"type": r#type, "status": status, "reason": "R", "message": "m"});
+        let proxy = json!({"namespace": "default", "name": "a", "status": {
+            "phase": "Running", "paused": true, "provider": "here", "endpoint": "127.0.0.1:1",
+            "machine": {"createdAt": "2026-01-01T00:00:00Z"},
+            "conditions": [condition("Serving", "True"), condition("Ready", "Unknown")]}});
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().expect("a time");
+        let text = table(
+            &[Row::of(&proxy, now), Row::of(&json!({}), now)],
+            usize::MAX,
+        );
+        let cells: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(cells[0], HEAD);
+        assert_eq!(
+            cells[1],
+            [
+                "default",
+                "a",
+                "here",
+                "Running,Paused",
+                "True",
+                "Unknown",
+                "127.0.0.1:1",
+                "60s"
+            ]
+        );
+        assert_eq!(cells[2], ["-"; COLUMNS - 1]);
+    }
 }

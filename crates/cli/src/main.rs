@@ -10,7 +10,9 @@ mod failure;
 mod get;
 mod logs;
 mod prune;
+mod sim;
 mod standalone;
+mod wording;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -105,6 +107,13 @@ enum Verb {
         "prune --state-dir state",
     ))]
     Prune(prune::Arguments),
+    /// Run a simulated hypervisor to try the product with, until Ctrl-C.
+    #[command(after_help = after!(
+        "something failed; the reason is on standard error";
+        "sim proxmox --state-dir sim",
+        "sim proxmox --state-dir sim --listen 127.0.0.1:0 --speed 10",
+    ))]
+    Sim(sim::Arguments),
     /// Print one of the generated pages of the documentation.
     #[command(hide = true)]
     Docs(docs::Arguments),
@@ -129,6 +138,8 @@ fn main() -> ExitCode {
     let result = match command.verb {
         // Before any runtime or thread: it makes its own.
         Verb::Proxyd(arguments) => {
+            // Started through /proc/self/exe it would be called `exe` in `ps` and `top`.
+            let _ = std::fs::write("/proc/self/comm", "egress-proxies");
             if let Err(failure) = logs::start(
                 command.log_format,
                 level.unwrap_or("info"),
@@ -173,6 +184,7 @@ fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Fail
             Verb::Conformance(arguments) => conformance::run(&arguments).await,
             Verb::Get(arguments) => get::run(&arguments).await,
             Verb::Prune(arguments) => prune::run(&arguments).await,
+            Verb::Sim(arguments) => sim::run(&arguments).await,
             Verb::Proxyd(_) | Verb::Docs(_) => Ok(()),
         }
     });
@@ -181,17 +193,21 @@ fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Fail
     result
 }
 
-/// Resolves at SIGINT or SIGTERM.
-async fn stop_signal() {
+/// Resolves at the first SIGINT or SIGTERM from now on; from now on neither ends the process by
+/// itself.
+fn stop_signal() -> impl Future<Output = ()> + Send + 'static {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
+    let signals = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    );
+    async {
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
 }

@@ -381,10 +381,43 @@ fn the_local_provider_passes_the_suite_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn the_local_provider_passes_the_extended_suite_on_a_bench_and_nothing_is_left_behind() {
+    let (site, temporary) = (Site::new("bench", 25_900), Temporary::new());
+    let output = conformance(&site, &temporary, "here")
+        .args(["--tier", "extended"])
+        .output()
+        .expect("the command");
+    let text = said(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{text}{}",
+        said(&output.stderr)
+    );
+    assert!(!text.contains("needs a harness"), "{text}");
+    let passed = text.lines().last().and_then(|line| line.split(' ').next());
+    let passed: u32 = passed.and_then(|n| n.parse().ok()).expect("a number");
+    assert!(passed >= 54, "{text}");
+    assert!(text.contains(" passed, 0 failed, "), "{text}");
+    assert_eq!(processes_below(temporary.path()), Vec::<u32>::new());
+    assert_eq!(temporary.entries(), Vec::<String>::new());
+    assert!(!site.state().exists());
+}
+
+#[test]
 fn an_interrupted_suite_leaves_nothing_behind() {
-    let (site, temporary) = (Site::new("interrupt", 25_700), Temporary::new());
+    for (topic, tier, first_port) in [
+        ("interrupt", "basic", 25_700),
+        ("interrupt-bench", "extended", 26_000),
+    ] {
+        interrupt_suite(&Site::new(topic, first_port), tier);
+    }
+}
+
+fn interrupt_suite(site: &Site, tier: &str) {
+    let temporary = Temporary::new();
     let mut suite = Running::spawn(
-        &mut conformance(&site, &temporary, "here"),
+        conformance(site, &temporary, "here").args(["--tier", tier]),
         site.path("suite.log"),
     );
     wait_for("a machine of the suite", || {

@@ -1,5 +1,6 @@
 //! Standalone mode as a user has it: the built command, real processes, real files.
 
+#[allow(dead_code, reason = "each test program uses a part of it")]
 mod support;
 
 use rustix::process::Signal;
@@ -154,7 +155,7 @@ fn a_declared_proxy_serves_and_a_pruned_one_leaves_only_its_incarnation() {
     let pids = site.exactly_one_each(&["a"]);
     assert_eq!(pids.len(), 1);
     site.undeclare("a");
-    site.wait_told("! 1 of 1 Proxies have no manifest");
+    site.wait_told("! 1 of 1 Proxy has no manifest");
     assert_eq!(site.exactly_one_each(&["a"]), pids);
     let pruned = site.ask(&["prune"]);
     assert_eq!(
@@ -305,27 +306,6 @@ fn an_engine_killed_at_any_moment_leaves_one_process_per_proxy_and_then_none() {
     assert!(stranger.is_running());
 }
 
-#[test]
-fn a_second_engine_on_the_state_directory_is_refused_and_told_why() {
-    let site = Site::new("second", 21_300);
-    site.declare("a");
-    let mut engine = site.start();
-    site.wait_serving(&["a"]);
-    let pids = site.exactly_one_each(&["a"]);
-    for flags in [&[][..], &["--take-over"][..]] {
-        let refusal = site.refused(flags);
-        assert_eq!(refusal.code, Some(2), "{refusal:?}");
-        let why = format!(
-            "another engine, pid {}, uses the state directory",
-            engine.pid()
-        );
-        assert!(refusal.text.contains(&why), "{refusal:?}");
-    }
-    assert!(engine.is_running());
-    assert_eq!(site.exactly_one_each(&["a"]), pids);
-    site.wait_serving(&["a"]);
-}
-
 // B201: unknown fields and words taken for truth.
 #[test]
 fn a_bad_configuration_is_told_whole_and_starts_nothing() {
@@ -410,47 +390,6 @@ fn a_manifest_that_turns_bad_is_told_and_its_machine_stays() {
     assert_eq!(kept["a"], pids["a"]);
 }
 
-// B200: what was made outlives the state directory.
-#[test]
-fn a_lost_state_directory_is_rebuilt_and_nothing_restarts() {
-    let site = Site::new("lost", 21_600);
-    site.declare("a");
-    site.declare("b");
-    let mut engine = site.start();
-    site.wait_serving(&["a", "b"]);
-    let pids = site.exactly_one_each(&["a", "b"]);
-
-    engine.stop(Signal::TERM);
-    fs::remove_dir_all(site.state()).expect("it can be removed");
-    let mut engine = site.start();
-    for name in ["a", "b"] {
-        site.wait_condition(name, "Serving", "Unknown/CredentialLost");
-    }
-    assert_eq!(site.exactly_one_each(&["a", "b"]), pids);
-
-    fs::remove_dir_all(site.state()).expect("it can be removed");
-    let status = engine.ended();
-    assert_eq!(status.code(), Some(1), "{}", engine.printed());
-    let state = site.state().display().to_string();
-    let last = engine
-        .printed()
-        .lines()
-        .last()
-        .unwrap_or_default()
-        .to_owned();
-    assert!(
-        last.contains(&state) && last.contains("was removed"),
-        "{last}"
-    );
-    assert_eq!(site.exactly_one_each(&["a", "b"]), pids);
-
-    let _engine = site.start();
-    for name in ["a", "b"] {
-        site.wait_condition(name, "Serving", "Unknown/CredentialLost");
-    }
-    assert_eq!(site.exactly_one_each(&["a", "b"]), pids);
-}
-
 // B126: what cannot be read is not absent.
 #[test]
 fn a_manifest_directory_that_is_gone_or_another_deletes_nothing() {
@@ -515,35 +454,6 @@ fn many_missing_manifests_wait_for_prune() {
     });
     site.wait_well();
     assert_eq!(site.exactly_one_each(&["c"])["c"], pids["c"]);
-}
-
-#[test]
-fn a_state_directory_of_another_host_needs_take_over() {
-    let site = Site::new("copied", 21_900);
-    site.declare("a");
-    let mut engine = site.start();
-    site.wait_serving(&["a"]);
-    let pids = site.exactly_one_each(&["a"]);
-    engine.stop(Signal::TERM);
-    let file = site.state().join("identity.json");
-    let mut identity: Value =
-        serde_json::from_str(&fs::read_to_string(&file).expect("it is there")).expect("JSON");
-    identity["host"] = json!("00000000000000000000000000000bad");
-    fs::write(&file, identity.to_string()).expect("it can be written");
-
-    let refusal = site.refused(&[]);
-    assert_eq!(refusal.code, Some(2), "{refusal:?}");
-    assert!(
-        refusal.text.contains("belongs to another host"),
-        "{refusal:?}"
-    );
-    assert!(refusal.text.contains("--take-over"), "{refusal:?}");
-    assert_eq!(site.exactly_one_each(&["a"]), pids);
-
-    let mut engine = site.start_with(&["--take-over"]);
-    assert!(engine.is_running());
-    engine.stop(Signal::TERM);
-    let _again = site.start(); // the flag is needed once
 }
 
 #[test]
@@ -626,61 +536,4 @@ fn a_reader_that_ends_early_is_no_fault_of_get() {
         .output()
         .expect("a shell");
     assert_eq!(String::from_utf8_lossy(&answer.stderr), "");
-}
-
-/// A small file system in memory, taken away when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(dir: PathBuf) -> Option<Self> {
-        fs::create_dir(&dir).expect("a directory");
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=12m,mode=700", "tmpfs"])
-            .arg(&dir)
-            .output();
-        mount.is_ok_and(|m| m.status.success()).then_some(Self(dir))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
-
-#[test]
-fn a_full_disk_is_told_loses_nothing_and_mends_by_itself() {
-    let mut site = Site::new("full", 22_200);
-    let Some(disk) = SmallDisk::mount(site.path("disk")) else {
-        eprintln!("NOT RUN: mounting a small file system needs root");
-        return;
-    };
-    site.set_state(disk.0.join("state"));
-    site.declare("a");
-    let mut engine = site.start();
-    site.wait_serving(&["a"]);
-    let pids = site.exactly_one_each(&["a"]);
-
-    let filler = disk.0.join("filler");
-    let mut room = fs::File::create(&filler).expect("a file");
-    while std::io::Write::write_all(&mut room, &[1; 4096]).is_ok() {}
-    site.declare("b");
-    wait_for("the full disk at /readyz", || {
-        let (code, body) = site.page("/readyz");
-        if code == 503 && body.contains("free some space") {
-            Ok(())
-        } else {
-            Err(body)
-        }
-    });
-    assert_eq!(site.exactly_one_each(&["a"]), pids);
-    site.wait_serving(&["a"]);
-
-    fs::remove_file(&filler).expect("it is there");
-    drop(room);
-    site.wait_serving(&["a", "b"]);
-    wait_for("/readyz to be well", || same(&site.page("/readyz").0, &200));
-    assert_eq!(site.exactly_one_each(&["a", "b"])["a"], pids["a"]);
-    engine.stop(Signal::TERM);
-    end_machines(&site.installation);
 }

@@ -25,6 +25,8 @@ pub enum Violation {
     CreateWhileRetiring,
     /// A create while too many machines are missing at once.
     CreateInMassDisappearance,
+    /// A create that makes the machine while a text that should go into it is missing.
+    CreateWithoutUserData,
     /// A seal or a delete without a claim that says where.
     EffectWithoutClaim,
     /// A provider call though the look failed or could not decide.
@@ -178,6 +180,13 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
                     seen.presence != Presence::Normal
                         && matches!(state, None | Some(MachineState::Absent)),
                     Violation::CreateInMassDisappearance,
+                );
+                note(
+                    seen.user_data_missing.is_some()
+                        && (absent
+                            || anew
+                            || matches!(state, Some(MachineState::InProgress { .. }))),
+                    Violation::CreateWithoutUserData,
                 );
             }
             Action::Seal => {

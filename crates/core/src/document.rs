@@ -14,6 +14,7 @@
 //!   split there.
 
 mod fault;
+mod filling;
 mod node;
 #[cfg(test)]
 mod tests;
@@ -44,15 +45,7 @@ impl<T> Reading<T> {
     #[must_use]
     pub fn checked(mut self, validate: impl FnOnce(&T) -> Vec<Finding>) -> Self {
         let more = self.value.as_ref().map(validate).unwrap_or_default();
-        let told = self.findings.len();
-        for finding in more {
-            if !self.findings[..told]
-                .iter()
-                .any(|known| finding.is_within(&known.path))
-            {
-                self.findings.push(finding);
-            }
-        }
+        add_unreported(&mut self.findings, more);
         self
     }
 
@@ -65,13 +58,26 @@ impl<T> Reading<T> {
     }
 }
 
+/// Adds findings, without those in fields that are reported already.
+pub fn add_unreported(findings: &mut Vec<Finding>, more: impl IntoIterator<Item = Finding>) {
+    let told = findings.len();
+    for finding in more {
+        if !findings[..told]
+            .iter()
+            .any(|known| finding.is_within(&known.path))
+        {
+            findings.push(finding);
+        }
+    }
+}
+
 /// Reads a document into a type; every structural fault becomes a finding.
 pub fn read_document<T: DeserializeOwned>(document: Value) -> Reading<T> {
     let mut root = Node::from(document);
     let mut findings = Vec::new();
     // Each round but the last takes something out or fills something in; the number of
     // rounds is bounded all the same, so that no type's own Deserialize can hang us.
-    for _ in 0..4 * MAX_FINDINGS {
+    for _ in 0..12 * MAX_FINDINGS {
         let fault = match T::deserialize(&root) {
             Ok(value) => {
                 return Reading {
@@ -131,17 +137,20 @@ impl Node {
                     Self::Null => findings.push(fault.finding(&path, None)),
                     _ => return self.give_up(&path),
                 }
-                *entry = Self::Filler;
+                *entry = Self::Filler(0);
                 return true;
             }
-            entries.push((field.to_owned(), Self::Filler));
+            entries.push((field.to_owned(), Self::Filler(0)));
             findings.push(fault.finding(&path, None));
             return true;
         }
         let Some(node) = self.at(&path) else {
             return self.give_up(&path);
         };
-        if matches!(node, Self::Filler) {
+        if node.fill_otherwise() {
+            return true;
+        }
+        if matches!(node, Self::Filler(_)) {
             return self.give_up(&path);
         }
         findings.push(fault.finding(&path, Some(node)));
@@ -158,7 +167,7 @@ impl Node {
     fn give_up(&mut self, path: &[Segment]) -> bool {
         for length in (1..path.len()).rev() {
             if let Some(node) = self.at(&path[..length])
-                && !matches!(node, Self::Filler | Self::Removed)
+                && !matches!(node, Self::Filler(_) | Self::Removed)
             {
                 *node = Self::Removed;
                 return true;

@@ -195,11 +195,18 @@ impl History {
         self.unseen = None;
     }
 
-    /// To be told when a create, seal or delete succeeded, or when what the user asks for,
-    /// the configuration or the provider's own report changed.
+    /// To be told when a create, seal or delete succeeded, or when the configuration or the
+    /// provider's own report changed.
     pub fn note_success(&mut self) {
         self.failure = None;
         self.unseen = None;
+    }
+
+    /// To be told when what the user asks for changed: what failed as it was before may
+    /// succeed now, and the faults of earlier machines say nothing about the next one.
+    pub fn note_changed(&mut self) {
+        self.note_success();
+        self.replacements.clear();
     }
 
     /// How much longer a create of this attempt may still land; zero once it is settled. A

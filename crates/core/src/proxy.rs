@@ -4,8 +4,8 @@ use crate::{
     finding::Finding,
     history::History,
     machine::{
-        Claim, ConfigHash, ErrorClass, Installation, MachineSize, MachineUid, ObservedMachine,
-        ProviderName, ProxyId, Record,
+        Claim, ConfigHash, ErrorClass, Installation, MachineSize, MachineState, MachineUid,
+        ObservedMachine, ProviderName, ProxyId, Record, StopReason,
     },
 };
 use ipnet::IpNet;
@@ -22,6 +22,44 @@ pub enum AuthSource {
     None,
 }
 
+/// What kind of object holds a user's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceKind {
+    /// A `v1 Secret`.
+    Secret,
+    /// A `v1 ConfigMap`.
+    ConfigMap,
+}
+
+impl SourceKind {
+    /// The kind as manifests have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+        }
+    }
+}
+
+/// Where more cloud-config for a machine is written: one key of an object in the Proxy's
+/// namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UserDataRef {
+    /// What kind of object it is.
+    pub kind: SourceKind,
+    /// The object's name.
+    pub name: String,
+    /// The key within it.
+    pub key: String,
+}
+
+impl UserDataRef {
+    /// The object as people are told of it: `ConfigMap shop/extra`.
+    pub fn named(&self, id: &ProxyId) -> String {
+        format!("{} {}/{}", self.kind.as_str(), id.namespace(), self.name)
+    }
+}
+
 /// What a user asked for, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxySpec {
@@ -35,6 +73,8 @@ pub struct ProxySpec {
     pub clients: Vec<IpNet>,
     /// Where credentials come from.
     pub auth: AuthSource,
+    /// Where more cloud-config for the machine is written; it is read when one is made.
+    pub user_data: Option<UserDataRef>,
     /// How often a running proxy is looked at.
     pub probe_interval: Duration,
     /// How long one probe may take.
@@ -244,6 +284,35 @@ pub struct Observed {
     pub serving: Serving,
     /// The credentials.
     pub credential: CredentialSight,
+    /// Which of the user's objects lacks the cloud-config of the next machine, and what to do;
+    /// `None`: nothing is missing, or no machine is to be made now.
+    pub user_data_missing: Option<String>,
     /// What this process remembers of earlier passes.
     pub history: History,
+}
+
+impl Observed {
+    /// Whether a create that follows makes the machine, so that all that goes into it has to be
+    /// at hand, and does not only start one that was finished before.
+    pub fn is_unmade(&self) -> bool {
+        self.recorded.claim().is_none()
+            || self.machine.seen().is_some_and(|machine| {
+                matches!(
+                    machine.state,
+                    MachineState::Absent
+                        | MachineState::InProgress { .. }
+                        | MachineState::Stopped(StopReason::HalfMade)
+                )
+            })
+    }
+    /// Whether the machine was made for another provider or from another configuration than
+    /// this.
+    pub fn is_outdated(&self, spec: &ProxySpec) -> bool {
+        let hash = self.machine.seen().and_then(|m| m.config_hash.as_ref());
+        let elsewhere = self
+            .recorded
+            .claim()
+            .is_some_and(|c| c.provider != spec.provider);
+        elsewhere || hash.is_some_and(|hash| *hash != spec.config_hash)
+    }
 }

@@ -65,6 +65,7 @@ pub(crate) fn spec() -> ProxySpec {
         port: Some(3128),
         clients: Vec::new(),
         auth: AuthSource::Generated,
+        user_data: None,
         probe_interval: secs(30),
         probe_timeout: secs(5),
         failure_threshold: 3,
@@ -121,7 +122,7 @@ pub(crate) fn endpoint() -> SocketAddr {
 
 pub(crate) fn proof() -> Proven {
     Proven {
-        address: endpoint().ip(),
+        address: endpoint(),
         egress: None,
         credential_generation: 1,
     }
@@ -199,6 +200,7 @@ pub(crate) fn observed(recorded: Recorded) -> Observed {
         presence: Presence::Normal,
         serving: Serving::NotAsked,
         credential: CredentialSight::AtHand,
+        user_data_missing: None,
         history: History::default(),
     }
 }

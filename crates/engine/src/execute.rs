@@ -2,14 +2,14 @@
 //! is not done yet, ends the pass.
 
 use crate::{
-    Credentials, Found, PermitSource, Providers,
+    Credentials, Found, FoundText, PermitSource, Providers,
     observe::{self, Sight},
     store::{Store, StoreError, Version},
 };
 use egress_core::{
     Claim, ErrorClass, MachineKey, Record, Standing,
     history::History,
-    machine::Retirement,
+    machine::{CloudConfig, Retirement},
     plan::{Action, Plan, Waiting},
     proxy::{Desired, Intent, ProviderSight, Trouble},
     proxy_config::Auth,
@@ -30,6 +30,15 @@ pub(crate) struct Hands<'a> {
     pub(crate) permits: &'a dyn PermitSource,
 }
 
+/// What was done.
+#[derive(Debug)]
+pub(crate) struct Acted {
+    /// An error of the store ends it, and nothing after it was done.
+    pub(crate) ended: Result<Executed, StoreError>,
+    /// Whether the store took a write.
+    pub(crate) wrote: bool,
+}
+
 /// How far the plan was carried out.
 #[derive(Debug)]
 pub(crate) enum Executed {
@@ -39,8 +48,6 @@ pub(crate) enum Executed {
     Waiting(Duration, String),
     /// A call failed; history knows.
     Failed(Trouble),
-    /// The store failed; nothing after it was done.
-    Store(StoreError),
 }
 
 /// The record as it is being changed, saved before the next provider call and at the end.
@@ -50,6 +57,7 @@ struct Draft<'a> {
     saved: Option<Record>,
     version: Option<Version>,
     record: Option<Record>,
+    wrote: bool,
 }
 
 impl Draft<'_> {
@@ -65,6 +73,7 @@ impl Draft<'_> {
             .store
             .save(&self.desired.proxy, record, self.version.as_ref())
             .await?;
+        self.wrote = true;
         let deleting = matches!(self.desired.intent, Intent::Delete);
         self.hands
             .providers
@@ -84,6 +93,7 @@ impl Draft<'_> {
                 .store
                 .remove(&self.desired.proxy, &version)
                 .await?;
+            self.wrote = true;
         }
         self.hands.providers.note(self.saved.as_ref(), None, true);
         self.saved = None;
@@ -99,29 +109,37 @@ pub(crate) async fn execute(
     sight: &Sight,
     plan: &Plan,
     history: &mut History,
-) -> Executed {
+) -> Acted {
     let mut draft = Draft {
         hands,
         desired,
         saved: sight.stored.as_ref().map(|s| s.record.clone()),
         version: sight.stored.as_ref().map(|s| s.version.clone()),
         record: sight.stored.as_ref().map(|s| s.record.clone()),
+        wrote: false,
     };
+    let ended = act_all(&mut draft, sight, plan, history).await;
+    Acted {
+        ended,
+        wrote: draft.wrote,
+    }
+}
+
+async fn act_all(
+    draft: &mut Draft<'_>,
+    sight: &Sight,
+    plan: &Plan,
+    history: &mut History,
+) -> Result<Executed, StoreError> {
     let mut ended = Executed::All;
     for action in &plan.actions {
-        match act(&mut draft, action, sight, plan, history).await {
-            Ok(Executed::All) => {}
-            Ok(stop) => {
-                ended = stop;
-                break;
-            }
-            Err(e) => return Executed::Store(e),
+        ended = act(draft, action, sight, plan, history).await?;
+        if !matches!(ended, Executed::All) {
+            break;
         }
     }
-    match draft.save().await {
-        Ok(()) => ended,
-        Err(e) => Executed::Store(e),
-    }
+    draft.save().await?;
+    Ok(ended)
 }
 
 async fn act(
@@ -148,10 +166,14 @@ async fn act(
         }
         Action::RecordClaim(claim) | Action::RecordOutcome(claim) => {
             if let Some(record) = &mut draft.record {
-                let new = record.claim.is_none();
+                // A claim that stood at `Sent` may have been sent by a process before this one.
+                let begins = record
+                    .claim
+                    .as_ref()
+                    .is_none_or(|before| before.standing != Standing::Sent);
                 record.last_attempt = record.last_attempt.max(claim.attempt);
                 record.claim = Some(claim.clone());
-                if new || claim.standing == Standing::Sent {
+                if begins {
                     history.note_claimed(claim);
                 }
             }
@@ -175,6 +197,8 @@ async fn act(
         }
         Action::ReleaseFinalizer => {
             if let Err(trouble) = draft.hands.credentials.forget(&desired.proxy).await {
+                let key = MachineKey::new(desired.uid.clone());
+                history.note_failure(trouble.clone(), &key, sight.seen.now);
                 return Ok(Executed::Failed(trouble));
             }
             draft.release().await?;
@@ -194,7 +218,9 @@ fn may_act(permits: &dyn PermitSource, attempt: u32) -> Result<Permit, Trouble> 
         .filter(Permit::is_good)
         .ok_or_else(|| Trouble {
             class: ErrorClass::Transient,
-            text: "this process does not hold the lock or lease that lets it act".into(),
+            text: "this process does not hold the lock or lease that lets it act: it goes on by \
+                   itself once it does"
+                .into(),
         })
 }
 
@@ -225,6 +251,7 @@ async fn call(
         CALL_BACKSTOP,
         ask(
             draft,
+            sight,
             lane.provider().as_ref(),
             action,
             &key,
@@ -235,7 +262,10 @@ async fn call(
     let result = asked.await.unwrap_or_else(|_| {
         Err(Trouble {
             class: ErrorClass::OutcomeUnknown,
-            text: format!("no answer within {} s", CALL_BACKSTOP.as_secs()),
+            text: format!(
+                "no answer within {} s: it is looked at before anything is repeated",
+                CALL_BACKSTOP.as_secs()
+            ),
         })
     });
     if *action == Action::Create {
@@ -267,6 +297,7 @@ async fn call(
 
 async fn ask(
     draft: &Draft<'_>,
+    sight: &Sight,
     provider: &dyn Provider,
     action: &Action,
     key: &MachineKey,
@@ -292,18 +323,38 @@ async fn ask(
             let auth = match auth {
                 Found::Known(credential) => credential.auth(),
                 Found::NotNeeded => Auth::None {},
-                Found::Nothing | Found::Missing(_) => {
-                    return Err(Trouble {
-                        class: ErrorClass::Transient,
-                        text: "the credentials vanished before the machine was made".into(),
-                    });
-                }
+                Found::Nothing | Found::Missing(_) => return Err(vanished("the credentials")),
             };
-            match observe::wanted(draft.desired, auth) {
+            let user_data = user_data(draft, sight).await?;
+            match observe::wanted(draft.desired, auth, user_data) {
                 Some(wanted) => told(provider.create(key, claim, &wanted, permit).await),
                 None => Ok(Progress::Done), // the audit refuses such plans
             }
         }
+    }
+}
+
+/// The user's cloud-config, where the machine is made and not only started.
+async fn user_data(draft: &Draft<'_>, sight: &Sight) -> Result<Option<CloudConfig>, Trouble> {
+    let source = draft.desired.spec().and_then(|s| s.user_data.as_ref());
+    let Some(source) = source.filter(|_| sight.seen.is_unmade()) else {
+        return Ok(None);
+    };
+    let credentials = draft.hands.credentials;
+    match credentials
+        .cloud_config(&draft.desired.proxy, source)
+        .await?
+    {
+        FoundText::Here(text) => Ok(Some(text)),
+        FoundText::Missing(_) => Err(vanished("the user data")),
+    }
+}
+
+/// It was there when this pass looked.
+fn vanished(what: &str) -> Trouble {
+    Trouble {
+        class: ErrorClass::Transient,
+        text: format!("{what} vanished before the machine was made: it is tried again"),
     }
 }
 

@@ -15,9 +15,11 @@ pub mod probe;
 mod providers;
 pub mod run;
 pub mod store;
+#[cfg(test)]
+mod support;
 pub mod sweep;
 
-pub use credentials::{Credential, Credentials, Found};
+pub use credentials::{Credential, Credentials, Found, FoundText};
 pub use pass::{Outcome, PassError, pass};
 pub use permit::{Always, PermitSource};
 pub use probe::{HttpProber, Prober};

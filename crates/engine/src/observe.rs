@@ -1,14 +1,14 @@
 //! Look: everything the plan needs to know, and nothing that changes anything.
 
 use crate::{
-    Credential, Credentials, Found, Prober, ProviderLane, Providers,
+    Credential, Credentials, Found, FoundText, Prober, ProviderLane, Providers,
     pass::PassError,
     store::{Store, StoreErrorKind, Stored},
 };
 use egress_core::{
     Claim, MachineKey, ProviderName, Record, Standing,
     history::History,
-    machine::{MachineState, WantedMachine},
+    machine::{CloudConfig, MachineState, WantedMachine},
     proxy::{
         AuthSource, CredentialSight, Desired, Intent, Look, Observed, Presence, ProviderSight,
         Recorded, Serving, ServingFault, Trouble,
@@ -38,8 +38,12 @@ pub(crate) struct Eyes<'a> {
     pub(crate) prober: &'a dyn Prober,
 }
 
-/// The wanted machine without credentials: for claims, which need no secrets.
-pub(crate) fn wanted(desired: &Desired, auth: Auth) -> Option<WantedMachine> {
+/// The wanted machine with these verifiers and this cloud-config; a claim needs neither.
+pub(crate) fn wanted(
+    desired: &Desired,
+    auth: Auth,
+    user_data: Option<CloudConfig>,
+) -> Option<WantedMachine> {
     let spec = desired.spec()?;
     Some(WantedMachine {
         proxy: desired.proxy.clone(),
@@ -50,6 +54,7 @@ pub(crate) fn wanted(desired: &Desired, auth: Auth) -> Option<WantedMachine> {
             auth,
         },
         config_hash: spec.config_hash.clone(),
+        user_data,
     })
 }
 
@@ -70,10 +75,12 @@ pub(crate) async fn observe(
     let (recorded, stored) = match eyes.store.load(&desired.proxy).await {
         Ok(Some(stored)) => (Recorded::Held(stored.record.clone()), Some(stored)),
         Ok(None) => (Recorded::Nothing, None),
-        Err(e) if e.kind == StoreErrorKind::Corrupt => (Recorded::Unreadable(e.to_string()), None),
-        Err(e) => return Err(PassError::Store(e)),
+        Err(e) if e.kind == StoreErrorKind::Corrupt => (Recorded::Unreadable(e.chain()), None),
+        Err(e) => return Err(PassError::Read(e)),
     };
     history.note_record(recorded.record(), now);
+    let going = matches!(desired.intent, Intent::Delete | Intent::Abandon);
+    eyes.providers.note(None, recorded.record(), going);
 
     let provider = recorded
         .claim()
@@ -91,6 +98,7 @@ pub(crate) async fn observe(
         presence: Presence::Normal,
         serving: Serving::NotAsked,
         credential: CredentialSight::AtHand,
+        user_data_missing: None,
         history: History::default(),
     };
     let readable = !matches!(seen.recorded, Recorded::Unreadable(_))
@@ -98,7 +106,9 @@ pub(crate) async fn observe(
             .recorded
             .record()
             .is_none_or(|r| r.installation == desired.installation);
-    if readable && let Some(lane) = &lane {
+    // Who is forgotten is not asked for: a hypervisor that is away keeps nobody.
+    let asked = readable && desired.intent != Intent::Abandon;
+    if asked && let Some(lane) = &lane {
         look(eyes, desired, lane, now, history, &mut seen).await;
     }
     if desired.intent == Intent::Delete && seen.recorded == Recorded::Nothing {
@@ -177,6 +187,7 @@ async fn look(
         Some(record) if record.claim.is_some() => {
             let key = MachineKey::new(record.machine_uid.clone());
             look_at_machine(lane, desired, &key, &record, now, history, seen).await;
+            look_for_user_data(eyes.credentials, desired, seen).await;
             ask(
                 eyes.prober,
                 desired,
@@ -188,8 +199,10 @@ async fn look(
             .await;
         }
         record => {
+            look_for_user_data(eyes.credentials, desired, seen).await;
             let wanted_now = matches!(desired.intent, Intent::Run(_))
                 && history.replace_at() <= now
+                && seen.user_data_missing.is_none()
                 && !matches!(seen.credential, CredentialSight::Missing(_));
             if wanted_now {
                 seen.offer = offer(lane, desired, record.as_ref(), now, history, seen).await;
@@ -228,6 +241,24 @@ async fn credential(
             None
         }
     }
+}
+
+/// Asked only where a machine may be made, or made anew, in this pass or the next.
+async fn look_for_user_data(credentials: &dyn Credentials, desired: &Desired, seen: &mut Observed) {
+    let Intent::Run(spec) = &desired.intent else {
+        return;
+    };
+    let Some(source) = &spec.user_data else {
+        return;
+    };
+    if !seen.is_unmade() && !seen.is_outdated(spec) {
+        return;
+    }
+    seen.user_data_missing = match credentials.cloud_config(&desired.proxy, source).await {
+        Ok(FoundText::Here(_)) => None,
+        Ok(FoundText::Missing(what)) => Some(what),
+        Err(trouble) => Some(trouble.text),
+    };
 }
 
 async fn look_at_machine(
@@ -307,7 +338,7 @@ async fn offer(
 ) -> Look<Claim> {
     let uid = record.map_or(&desired.uid, |r| &r.machine_uid);
     let key = MachineKey::new(uid.clone());
-    let Some(wanted) = wanted(desired, Auth::None {}) else {
+    let Some(wanted) = wanted(desired, Auth::None {}, None) else {
         return Look::NotAsked;
     };
     let attempt = record.map_or(0, |r| r.last_attempt) + 1;

@@ -3,15 +3,15 @@
 
 use crate::{
     Credentials, PermitSource, Prober, Providers,
-    execute::{Executed, Hands, execute},
+    execute::{Acted, Executed, Hands, execute},
     observe::{Eyes, Sight, observe},
     store::{Store, StoreError},
 };
 use egress_core::{
-    backoff,
+    ErrorClass, backoff,
     history::History,
     plan::{Plan, Waiting, plan},
-    proxy::Desired,
+    proxy::{Desired, Trouble},
     status::{ProxyStatus, status},
 };
 use std::{sync::Arc, time::Duration};
@@ -42,14 +42,34 @@ pub struct Outcome {
     pub recheck: Option<Duration>,
     /// Nothing is left: the Proxy may be forgotten.
     pub gone: bool,
+    /// The store took a write.
+    pub wrote: bool,
 }
 
-/// A pass that could not be made. Nothing was changed after the error.
+/// A pass that was cut short by the store. Nothing was changed after the error.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// The store could not be read or written.
-    #[error("store")]
-    Store(#[source] StoreError),
+    /// The record could not be read: nothing was looked at.
+    #[error("read the record")]
+    Read(#[source] StoreError),
+    /// The record could not be written.
+    #[error("write the record")]
+    Write {
+        /// Why.
+        #[source]
+        error: StoreError,
+        /// How the Proxy stands, waiting for the store.
+        status: Box<ProxyStatus>,
+    },
+}
+
+impl PassError {
+    /// What the store said.
+    pub const fn store(&self) -> &StoreError {
+        match self {
+            Self::Read(error) | Self::Write { error, .. } => error,
+        }
+    }
 }
 
 /// Looks at one Proxy, decides the next step, carries it out.
@@ -81,41 +101,41 @@ pub async fn pass(
         "{desired:?} {:?} {decided:?}",
         sight.seen
     );
-    let executed = execute(hands, desired, &sight, &decided, history).await;
-    if let (Some(offer), Executed::Store(_)) = (sight.seen.offer.seen(), &executed) {
-        parts.providers.unreserve(offer, &desired.proxy); // offered and not recorded
+    let acted = execute(hands, desired, &sight, &decided, history).await;
+    if let Some(offer) = sight.seen.offer.seen() {
+        parts.providers.unreserve(offer, &desired.proxy);
     }
-    tell(desired, &mut sight, decided, executed, history)
+    tell(desired, &mut sight, decided, acted, history)
 }
 
 fn tell(
     desired: &Desired,
     sight: &mut Sight,
     decided: Plan,
-    executed: Executed,
+    Acted { ended, wrote }: Acted,
     history: &History,
 ) -> Result<Outcome, PassError> {
-    let done = matches!(executed, Executed::All);
+    let done = matches!(ended, Ok(Executed::All));
     let gone = decided.is_gone()
         || (done && decided.actions.last() == Some(&egress_core::plan::Action::ReleaseFinalizer));
-    let (told, recheck) = match executed {
-        Executed::Store(e) => return Err(PassError::Store(e)),
-        Executed::All => (decided.clone(), decided.recheck),
-        Executed::Waiting(recheck, step) => (in_progress(&decided, step), Some(recheck)),
-        Executed::Failed(trouble) => {
+    let (told, recheck) = match ended {
+        Err(error) => {
+            let trouble = Trouble {
+                class: ErrorClass::Transient,
+                text: error.chain(),
+            };
+            let status = Box::new(status(desired, &sight.seen, &in_trouble(&decided, trouble)));
+            return Err(PassError::Write { error, status });
+        }
+        Ok(Executed::All) => (decided.clone(), decided.recheck),
+        Ok(Executed::Waiting(recheck, step)) => (in_progress(&decided, step), Some(recheck)),
+        Ok(Executed::Failed(trouble)) => {
             // Planned again, the failure is what is waited for, with its wait.
             sight.seen.history = history.clone();
             let wait = history
                 .holding(sight.seen.now)
                 .map_or(backoff::SOON, |f| f.retry_at.saturating_sub(sight.seen.now));
-            let told = Plan {
-                waiting: Some(Waiting::Trouble {
-                    looking: false,
-                    trouble,
-                }),
-                ..decided.clone()
-            };
-            (told, Some(wait))
+            (in_trouble(&decided, trouble), Some(wait))
         }
     };
     Ok(Outcome {
@@ -123,7 +143,17 @@ fn tell(
         plan: decided,
         recheck,
         gone,
+        wrote,
     })
+}
+
+/// The plan of which an action just failed.
+fn in_trouble(decided: &Plan, trouble: Trouble) -> Plan {
+    let looking = false;
+    Plan {
+        waiting: Some(Waiting::Trouble { looking, trouble }),
+        ..decided.clone()
+    }
 }
 
 /// The plan with the step that a call just named.

@@ -18,64 +18,94 @@ pub fn tolerated(of: usize) -> usize {
     (of / 5).max(2)
 }
 
+/// One listing, as far as missing machines go.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    missing: usize,
+    of: usize,
+    /// Whether the listing was answered; one that failed misses everything.
+    answered: bool,
+}
+
+/// Listings in a row that miss too many.
+#[derive(Clone, Copy, Debug)]
+struct Agreement {
+    first: Instant,
+    last: Instant,
+    listings: usize,
+}
+
 /// One provider's recent listings, as far as missing machines go.
 #[derive(Debug, Default)]
 pub struct PresenceWatch {
-    last: Option<(Instant, usize, usize)>,
-    agreeing: Vec<Instant>,
+    last: Option<(Instant, Counted)>,
+    agreeing: Option<Agreement>,
 }
 
 impl PresenceWatch {
     /// Judges whether too many of `expected` are missing, by a listing of at most 10 s ago.
-    /// A listing that fails proves nothing: the answer stays as doubtful as it was, and doubt
-    /// is the answer when there was none.
+    /// A listing that fails proves nothing: what agreed before it no longer counts, and doubt
+    /// is the answer.
     pub async fn judge(&mut self, provider: &dyn Provider, expected: &[RecordedSlot]) -> Presence {
-        let now = Instant::now();
-        let fresh = self.last.filter(|(at, ..)| now.duration_since(*at) < FRESH);
-        let (missing, of) = if let Some((_, missing, of)) = fresh {
-            (missing, of)
+        let fresh = self.last.filter(|(at, _)| at.elapsed() < FRESH);
+        let counted = if let Some((_, counted)) = fresh {
+            counted
         } else {
-            let Ok(listing) = provider.list(expected).await else {
-                self.agreeing.clear();
-                let of = u32::try_from(expected.len()).unwrap_or(u32::MAX);
-                return Presence::MassDisappearance { absent: of, of };
-            };
-            let there: HashSet<&MachineUid> =
-                listing.machines.iter().map(|m| &m.mark.uid).collect();
-            let missing = expected
-                .iter()
-                .filter(|r| !there.contains(r.key.uid()))
-                .count();
-            self.note(now, missing, expected.len());
-            (missing, expected.len())
+            let counted = count(provider, expected).await;
+            self.note(Instant::now(), counted);
+            counted
         };
-        self.verdict(missing, of)
+        self.verdict(counted)
     }
 
-    fn note(&mut self, now: Instant, missing: usize, of: usize) {
-        if missing <= tolerated(of) {
-            self.agreeing.clear();
-        } else {
-            // Keep the first and the newest ones: the span counts from the first.
-            self.agreeing.push(now);
-        }
-        self.last = Some((now, missing, of));
+    fn note(&mut self, now: Instant, counted: Counted) {
+        self.last = Some((now, counted));
+        self.agreeing = (counted.answered && counted.missing > tolerated(counted.of)).then(|| {
+            let before = self.agreeing.map_or((now, 0), |a| (a.first, a.listings));
+            Agreement {
+                first: before.0,
+                last: now,
+                listings: before.1 + 1,
+            }
+        });
     }
 
-    fn verdict(&self, missing: usize, of: usize) -> Presence {
-        let agreed = self.agreeing.len() >= AGREEING
-            && self
-                .agreeing
-                .first()
-                .zip(self.agreeing.last())
-                .is_some_and(|(a, b)| *b - *a >= SPAN);
-        if missing <= tolerated(of) || agreed {
+    fn verdict(&self, counted: Counted) -> Presence {
+        let agreed = self
+            .agreeing
+            .is_some_and(|a| a.listings >= AGREEING && a.last - a.first >= SPAN);
+        let few = counted.answered && counted.missing <= tolerated(counted.of);
+        if few || agreed {
             Presence::Normal
         } else {
             Presence::MassDisappearance {
-                absent: u32::try_from(missing).unwrap_or(u32::MAX),
-                of: u32::try_from(of).unwrap_or(u32::MAX),
+                absent: u32::try_from(counted.missing).unwrap_or(u32::MAX),
+                of: u32::try_from(counted.of).unwrap_or(u32::MAX),
             }
         }
     }
 }
+
+async fn count(provider: &dyn Provider, expected: &[RecordedSlot]) -> Counted {
+    let of = expected.len();
+    let Ok(listing) = provider.list(expected).await else {
+        return Counted {
+            missing: of,
+            of,
+            answered: false,
+        };
+    };
+    let there: HashSet<&MachineUid> = listing.machines.iter().map(|m| &m.mark.uid).collect();
+    let missing = expected
+        .iter()
+        .filter(|r| !there.contains(r.key.uid()))
+        .count();
+    Counted {
+        missing,
+        of,
+        answered: true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,79 +2,56 @@
 
 use crate::presence::PresenceWatch;
 use egress_core::{
-    Claim, MachineKey, ProviderName, ProxyId, Record, Slot, Standing, proxy::Presence,
+    Claim, ErrorClass, MachineKey, ProviderName, ProxyId, Record, Slot, Standing, proxy::Presence,
 };
-use egress_provider::{Provider, RecordedSlot};
+use egress_provider::{CheckReason, Provider, RecordedSlot, Report, Severity};
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
+use tokio::sync::Notify;
 
-/// Who holds a slot.
-#[derive(Clone, Debug)]
+#[cfg(test)]
+mod tests;
+
+/// Who holds a slot, and how firmly.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Holder {
     proxy: ProxyId,
-    /// The key, once the claim is recorded and its machine was seen and should stay.
-    expected: Option<MachineKey>,
+    hold: Hold,
 }
 
-/// One provider and what the engine keeps beside it.
-pub struct ProviderLane {
-    provider: Arc<dyn Provider>,
-    slots: Mutex<HashMap<Slot, Holder>>,
-    presence: tokio::sync::Mutex<PresenceWatch>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It was offered, and no record says so yet.
+    Offered,
+    /// A record claims it.
+    Claimed,
+    /// A record claims it, and the machine of this key was seen there and should stay.
+    Expected(MachineKey),
 }
 
-impl ProviderLane {
-    fn new(provider: Arc<dyn Provider>) -> Self {
-        Self {
-            provider,
-            slots: Mutex::default(),
-            presence: tokio::sync::Mutex::default(),
-        }
-    }
+/// The slots of one provider name that are spoken for. It outlives the provider: records keep
+/// their claims, and passes in flight their offers, while the configuration lacks it.
+#[derive(Debug, Default)]
+struct SlotBook(Mutex<HashMap<Slot, Holder>>);
 
-    /// The provider itself.
-    pub fn provider(&self) -> &Arc<dyn Provider> {
-        &self.provider
-    }
-
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Slot, Holder>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Slots that others hold.
-    pub(crate) fn taken_by_others(&self, id: &ProxyId) -> Vec<Slot> {
-        self.slots()
-            .iter()
-            .filter(|(_, h)| h.proxy != *id)
-            .map(|(s, _)| s.clone())
-            .collect()
-    }
-
-    /// Speaks for a slot before its claim is recorded; false when another Proxy was first.
-    pub(crate) fn reserve(&self, slot: &Slot, id: &ProxyId) -> bool {
-        let mut slots = self.slots();
-        if let Some(holder) = slots.get(slot) {
-            holder.proxy == *id
-        } else {
-            slots.insert(
-                slot.clone(),
-                Holder {
-                    proxy: id.clone(),
-                    expected: None,
-                },
-            );
-            true
-        }
+impl SlotBook {
+    fn slots(&self) -> MutexGuard<'_, HashMap<Slot, Holder>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The claim as it now stands in the record.
     fn hold(&self, claim: &Claim, record: &Record, deleting: bool) {
         let expected = claim.standing >= Standing::Seen && claim.retiring.is_none() && !deleting;
+        let hold = if expected {
+            Hold::Expected(MachineKey::new(record.machine_uid.clone()))
+        } else {
+            Hold::Claimed
+        };
         let holder = Holder {
             proxy: record.proxy.clone(),
-            expected: expected.then(|| MachineKey::new(record.machine_uid.clone())),
+            hold,
         };
         self.slots().insert(claim.slot.clone(), holder);
     }
@@ -85,17 +62,109 @@ impl ProviderLane {
             slots.remove(slot);
         }
     }
+}
+
+/// What a provider's check said, as far as a change of it means that calls may now succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum CheckSeen {
+    /// What stands in the way, with what was found.
+    Report(Vec<(CheckReason, String)>),
+    Failed(ErrorClass),
+}
+
+/// Providers whose configuration or check changed since the engine last looked.
+#[derive(Debug, Default)]
+struct Changes {
+    names: Mutex<BTreeSet<ProviderName>>,
+    bell: Notify,
+}
+
+impl Changes {
+    fn names(&self) -> MutexGuard<'_, BTreeSet<ProviderName>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn note(&self, name: &ProviderName) {
+        self.names().insert(name.clone());
+        self.bell.notify_one();
+    }
+}
+
+/// One provider and what the engine keeps beside it.
+pub struct ProviderLane {
+    provider: Arc<dyn Provider>,
+    book: Arc<SlotBook>,
+    presence: tokio::sync::Mutex<PresenceWatch>,
+    checked: Mutex<Option<CheckSeen>>,
+    changes: Arc<Changes>,
+}
+
+impl ProviderLane {
+    /// The provider itself.
+    pub fn provider(&self) -> &Arc<dyn Provider> {
+        &self.provider
+    }
+
+    /// Checks the provider. When the result differs from the one before, calls that failed
+    /// are tried again at once.
+    pub async fn check(&self) -> egress_provider::Result<Report> {
+        let result = self.provider.check().await;
+        let seen = match &result {
+            Ok(report) => {
+                let errors = report
+                    .findings
+                    .iter()
+                    .filter(|f| f.severity == Severity::Error);
+                CheckSeen::Report(errors.map(|f| (f.reason, f.found.clone())).collect())
+            }
+            Err(e) => CheckSeen::Failed(e.class()),
+        };
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if checked.as_ref() != Some(&seen) {
+            self.changes.note(self.provider.name());
+            *checked = Some(seen);
+        }
+        drop(checked);
+        result
+    }
+
+    /// Slots that others hold.
+    pub(crate) fn taken_by_others(&self, id: &ProxyId) -> Vec<Slot> {
+        self.book
+            .slots()
+            .iter()
+            .filter(|(_, h)| h.proxy != *id)
+            .map(|(s, _)| s.clone())
+            .collect()
+    }
+
+    /// Speaks for a slot before its claim is recorded; false when another Proxy was first.
+    pub(crate) fn reserve(&self, slot: &Slot, id: &ProxyId) -> bool {
+        let mut slots = self.book.slots();
+        if let Some(holder) = slots.get(slot) {
+            holder.proxy == *id
+        } else {
+            slots.insert(
+                slot.clone(),
+                Holder {
+                    proxy: id.clone(),
+                    hold: Hold::Offered,
+                },
+            );
+            true
+        }
+    }
 
     /// Every machine that should be there now.
     pub fn expected(&self) -> Vec<RecordedSlot> {
-        self.slots()
+        self.book
+            .slots()
             .iter()
-            .filter_map(|(slot, holder)| {
-                let key = holder.expected.clone()?;
-                Some(RecordedSlot {
-                    key,
+            .filter_map(|(slot, holder)| match &holder.hold {
+                Hold::Expected(key) => Some(RecordedSlot {
+                    key: key.clone(),
                     slot: slot.clone(),
-                })
+                }),
+                Hold::Offered | Hold::Claimed => None,
             })
             .collect()
     }
@@ -114,32 +183,52 @@ impl ProviderLane {
 #[derive(Default)]
 pub struct Providers {
     lanes: RwLock<BTreeMap<ProviderName, Arc<ProviderLane>>>,
+    /// Of every name that was ever configured or claimed from: as few as people write down.
+    books: Mutex<BTreeMap<ProviderName, Arc<SlotBook>>>,
+    changes: Arc<Changes>,
 }
 
 impl Providers {
     /// Takes these providers; known slots are told with [`Providers::note`].
     pub fn new(providers: impl IntoIterator<Item = Arc<dyn Provider>>) -> Self {
-        let lanes = providers
-            .into_iter()
-            .map(|p| (p.name().clone(), Arc::new(ProviderLane::new(p))))
-            .collect();
-        Self {
-            lanes: RwLock::new(lanes),
+        let new = Self::default();
+        *new.lanes.write().unwrap_or_else(PoisonError::into_inner) = new.lanes_of(providers);
+        new
+    }
+
+    /// Replaces the providers after a reload of the configuration. Slots spoken for stay so,
+    /// also those of a provider that is taken out and put back later. Calls that failed are
+    /// tried again at once.
+    pub fn replace(&self, providers: impl IntoIterator<Item = Arc<dyn Provider>>) {
+        let new = self.lanes_of(providers);
+        let names: Vec<ProviderName> = new.keys().cloned().collect();
+        *self.lanes.write().unwrap_or_else(PoisonError::into_inner) = new;
+        for name in &names {
+            self.changes.note(name);
         }
     }
 
-    /// Replaces the providers after a reload of the configuration; slots spoken for stay so.
-    pub fn replace(&self, providers: impl IntoIterator<Item = Arc<dyn Provider>>) {
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::take(&mut *lanes);
-        for provider in providers {
+    fn lanes_of(
+        &self,
+        providers: impl IntoIterator<Item = Arc<dyn Provider>>,
+    ) -> BTreeMap<ProviderName, Arc<ProviderLane>> {
+        let lane = |provider: Arc<dyn Provider>| {
             let name = provider.name().clone();
-            let lane = ProviderLane::new(provider);
-            if let Some(before) = old.get(&name) {
-                lane.slots().clone_from(&before.slots());
-            }
-            lanes.insert(name, Arc::new(lane));
-        }
+            let lane = ProviderLane {
+                provider,
+                book: self.book(&name),
+                presence: tokio::sync::Mutex::default(),
+                checked: Mutex::default(),
+                changes: self.changes.clone(),
+            };
+            (name, Arc::new(lane))
+        };
+        providers.into_iter().map(lane).collect()
+    }
+
+    fn book(&self, name: &ProviderName) -> Arc<SlotBook> {
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        books.entry(name.clone()).or_default().clone()
     }
 
     /// One provider.
@@ -161,36 +250,54 @@ impl Providers {
             .collect()
     }
 
+    /// Waits until the configuration or the check of a provider changed; answers with all
+    /// that did since the last answer. Dropped before it answers, it loses nothing.
+    pub(crate) async fn changed(&self) -> BTreeSet<ProviderName> {
+        loop {
+            let names = std::mem::take(&mut *self.changes.names());
+            if !names.is_empty() {
+                return names;
+            }
+            self.changes.bell.notified().await;
+        }
+    }
+
     /// To be told whenever a record was read or written: `before` and `after` as far as known.
     pub fn note(&self, before: Option<&Record>, after: Option<&Record>, deleting: bool) {
         let old = before.and_then(|r| r.claim.as_ref().map(|c| (r, c)));
         let new = after.and_then(|r| r.claim.as_ref().map(|c| (r, c)));
         if let Some((record, claim)) = old
             && new.is_none_or(|(_, c)| c.slot != claim.slot || c.provider != claim.provider)
-            && let Some(lane) = self.get(&claim.provider)
         {
-            lane.release(&claim.slot, &record.proxy);
+            self.book(&claim.provider)
+                .release(&claim.slot, &record.proxy);
         }
-        if let Some((record, claim)) = new
-            && let Some(lane) = self.get(&claim.provider)
-        {
-            lane.hold(claim, record, deleting);
+        if let Some((record, claim)) = new {
+            self.book(&claim.provider).hold(claim, record, deleting);
         }
     }
 
     /// To be told when a Proxy is to go: its machine is no longer expected to be there.
     pub fn unexpect(&self, id: &ProxyId) {
-        for lane in self.all() {
-            for holder in lane.slots().values_mut().filter(|h| h.proxy == *id) {
-                holder.expected = None;
+        let books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        for book in books.values() {
+            for holder in book.slots().values_mut().filter(|h| h.proxy == *id) {
+                if matches!(holder.hold, Hold::Expected(_)) {
+                    holder.hold = Hold::Claimed;
+                }
             }
         }
     }
 
-    /// Gives up a slot that was offered and not recorded.
+    /// Gives up a slot that was offered, unless a record claims it by now.
     pub(crate) fn unreserve(&self, claim: &Claim, id: &ProxyId) {
-        if let Some(lane) = self.get(&claim.provider) {
-            lane.release(&claim.slot, id);
+        let book = self.book(&claim.provider);
+        let mut slots = book.slots();
+        let offered = slots
+            .get(&claim.slot)
+            .is_some_and(|h| h.proxy == *id && h.hold == Hold::Offered);
+        if offered {
+            slots.remove(&claim.slot);
         }
     }
 }

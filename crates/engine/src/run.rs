@@ -3,122 +3,76 @@
 //! One task decides; passes run beside it. Passes of one Proxy never overlap, and each
 //! provider has its own bounded share, so that a dead hypervisor starves nobody else.
 
+mod inbox;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use shared::{Handle, ProxyView};
+
 use crate::{
-    metrics::{EngineMetrics, PassLabel, PassResult, PhaseLabel},
+    metrics::{EngineMetrics, PassLabel, PassResult},
     pass::{Outcome, Parts, PassError, pass},
     store::{StoreError, StoreErrorKind},
 };
 use egress_core::{
     ProviderName, ProxyId, backoff,
-    events::{EventKind, events},
     history::History,
-    plan::Phase,
+    plan::Waiting,
     proxy::{Desired, Intent},
-    status::ProxyStatus,
 };
+use inbox::Asked;
+use shared::Shared;
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     future::Future,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::{task::JoinSet, time::Instant};
 
 /// How many passes of one provider run at once.
 const LANE_WIDTH: usize = 16;
+/// How long until a record that someone else wrote meanwhile is read again; doubles.
+const CONFLICT_WAIT: Duration = Duration::from_millis(50);
 /// How long passes in flight may go on when the engine stops.
 const STOP_GRACE: Duration = Duration::from_secs(20);
-
-/// One Proxy as people see it.
-#[derive(Clone, Debug)]
-pub struct ProxyView {
-    /// Which one.
-    pub proxy: ProxyId,
-    /// How it stood after its last pass.
-    pub status: ProxyStatus,
-    /// When each condition last changed its status, in the order of `status.conditions`.
-    pub since: Vec<jiff::Timestamp>,
-}
-
-#[derive(Debug)]
-enum Command {
-    Want(Box<Desired>),
-    Wake(ProxyId),
-    WakeAll,
-}
-
-/// What is shared between the engine, its passes and everyone who looks.
-struct Shared {
-    parts: Parts,
-    metrics: EngineMetrics,
-    epoch: Instant,
-    views: RwLock<BTreeMap<ProxyId, Arc<ProxyView>>>,
-    store_trouble: Mutex<Option<String>>,
-    changed: watch::Sender<u64>,
-}
-
-/// A hold on a running engine.
-#[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
-    commands: mpsc::UnboundedSender<Command>,
-}
-
-impl Handle {
-    /// Says what is wanted of a Proxy now. The same again changes nothing.
-    pub fn want(&self, desired: Desired) {
-        let _ = self.commands.send(Command::Want(Box::new(desired)));
-    }
-    /// Asks for a look at one Proxy now.
-    pub fn wake(&self, id: ProxyId) {
-        let _ = self.commands.send(Command::Wake(id));
-    }
-    /// Asks for a look at every Proxy now, as after a change of the configuration.
-    pub fn wake_all(&self) {
-        let _ = self.commands.send(Command::WakeAll);
-    }
-    /// Every Proxy that is known, by namespace and name.
-    pub fn views(&self) -> Vec<Arc<ProxyView>> {
-        self.read_views().values().cloned().collect()
-    }
-    /// One Proxy.
-    pub fn view(&self, id: &ProxyId) -> Option<Arc<ProxyView>> {
-        self.read_views().get(id).cloned()
-    }
-    /// What is wrong with the store, if its last use failed.
-    pub fn store_trouble(&self) -> Option<String> {
-        self.shared
-            .store_trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-    /// Changes whenever a view does.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.shared.changed.subscribe()
-    }
-    /// What the engine works with.
-    pub fn parts(&self) -> &Parts {
-        &self.shared.parts
-    }
-    fn read_views(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ProxyId, Arc<ProxyView>>> {
-        self.shared
-            .views
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Idle,
     Queued,
     Running,
+}
+
+/// What changed since a call last failed, so that its wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Changed {
+    Nothing,
+    /// The provider's configuration or check.
+    Provider,
+    /// What is wanted, or something that it refers to.
+    Wish,
+}
+
+impl Changed {
+    /// Tells the history; answers with whether anything was waited for.
+    fn forgive(self, history: &mut History) -> bool {
+        let waited = history.failure().is_some();
+        match self {
+            Self::Nothing => return false,
+            Self::Provider => history.note_success(),
+            Self::Wish => history.note_changed(),
+        }
+        waited
+    }
+}
+
+/// What a Proxy last failed to do with its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreWait {
+    Read,
+    Write,
 }
 
 struct Entry {
@@ -128,9 +82,42 @@ struct Entry {
     turn: Turn,
     /// Asked for again while a pass ran.
     again: bool,
+    /// Changed while a pass ran.
+    changed: Changed,
     due: Option<Instant>,
     lane: Option<ProviderName>,
+    store_wait: Option<StoreWait>,
     store_failures: u32,
+}
+
+impl Entry {
+    fn new(desired: Desired) -> Self {
+        Self {
+            desired: Arc::new(desired),
+            history: Some(Box::default()),
+            turn: Turn::Idle,
+            again: false,
+            changed: Changed::Nothing,
+            due: None,
+            lane: None,
+            store_wait: None,
+            store_failures: 0,
+        }
+    }
+
+    fn is_going(&self) -> bool {
+        matches!(self.desired.intent, Intent::Delete | Intent::Abandon)
+    }
+
+    /// Ends the wait after a failure; answers with whether a look is due.
+    fn forgive(&mut self, changed: Changed) -> bool {
+        if let Some(history) = &mut self.history {
+            changed.forgive(history)
+        } else {
+            self.changed = self.changed.max(changed);
+            false // the pass that runs tells how it ended
+        }
+    }
 }
 
 #[derive(Default)]
@@ -149,40 +136,32 @@ struct Done {
 /// The engine; [`Engine::run`] is its life.
 pub struct Engine {
     shared: Arc<Shared>,
-    commands: mpsc::UnboundedReceiver<Command>,
+    inbox: inbox::Receiver,
     entries: HashMap<ProxyId, Entry>,
     lanes: HashMap<Option<ProviderName>, Lane>,
-    timers: BinaryHeap<Reverse<(Instant, ProxyId)>>,
+    /// At most one of each Proxy: its `due`.
+    timers: BTreeSet<(Instant, ProxyId)>,
     passes: JoinSet<Done>,
 }
 
 impl Engine {
     /// An engine that knows nothing yet, and a hold on it.
     pub fn new(parts: Parts, metrics: EngineMetrics) -> (Self, Handle) {
-        let (sender, commands) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
-            parts,
-            metrics,
-            epoch: Instant::now(),
-            views: RwLock::default(),
-            store_trouble: Mutex::default(),
-            changed: watch::Sender::new(0),
-        });
+        let (sender, inbox) = inbox::inbox();
+        let shared = Arc::new(Shared::new(parts, metrics));
         let engine = Self {
             shared: shared.clone(),
-            commands,
+            inbox,
             entries: HashMap::new(),
             lanes: HashMap::new(),
-            timers: BinaryHeap::new(),
+            timers: BTreeSet::new(),
             passes: JoinSet::new(),
         };
-        (
-            engine,
-            Handle {
-                shared,
-                commands: sender,
-            },
-        )
+        let handle = Handle {
+            shared,
+            inbox: sender,
+        };
+        (engine, handle)
     }
 
     /// Reads every record, so that the slots they name are spoken for before anything runs.
@@ -206,15 +185,17 @@ impl Engine {
     /// no longer ours: nothing was done since.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
         tokio::pin!(stop);
+        let shared = self.shared.clone();
         let lost = loop {
             self.start_passes();
-            let next = self.timers.peek().map(|Reverse((at, _))| *at);
+            let next = self.timers.first().map(|(at, _)| *at);
             tokio::select! {
                 () = &mut stop => break None,
-                command = self.commands.recv() => match command {
-                    Some(command) => self.obey(command),
+                asked = self.inbox.take() => match asked {
+                    Some(asked) => self.obey(asked),
                     None => break None,
                 },
+                names = shared.parts.providers.changed() => self.retry(&names),
                 Some(done) = self.passes.join_next() => {
                     if let Some(lost) = self.finish(done) {
                         break Some(lost);
@@ -236,15 +217,23 @@ impl Engine {
         lost.map_or(Ok(()), Err)
     }
 
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Want(desired) => self.want(*desired),
-            Command::Wake(id) => self.enqueue(&id),
-            Command::WakeAll => {
-                let ids: Vec<ProxyId> = self.entries.keys().cloned().collect();
-                for id in ids {
-                    self.enqueue(&id);
-                }
+    fn obey(&mut self, asked: Asked) {
+        for desired in asked.wanted.into_values() {
+            self.want(desired);
+        }
+        for id in asked.renewed {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.forgive(Changed::Wish);
+            }
+            self.enqueue(&id);
+        }
+        for id in asked.wake {
+            self.enqueue(&id);
+        }
+        if asked.wake_all {
+            let ids: Vec<ProxyId> = self.entries.keys().cloned().collect();
+            for id in ids {
+                self.enqueue(&id);
             }
         }
     }
@@ -258,26 +247,28 @@ impl Engine {
             Some(entry) if *entry.desired == desired => return,
             Some(entry) => {
                 entry.desired = Arc::new(desired);
-                if let Some(history) = &mut entry.history {
-                    history.note_success(); // what failed before may succeed as it is now
-                }
+                entry.forgive(Changed::Wish);
             }
             None => {
-                self.entries.insert(
-                    id.clone(),
-                    Entry {
-                        desired: Arc::new(desired),
-                        history: Some(Box::default()),
-                        turn: Turn::Idle,
-                        again: false,
-                        due: None,
-                        lane: None,
-                        store_failures: 0,
-                    },
-                );
+                self.entries.insert(id.clone(), Entry::new(desired));
             }
         }
         self.enqueue(&id);
+    }
+
+    /// Looks again at what failed at these providers, which changed since.
+    fn retry(&mut self, names: &BTreeSet<ProviderName>) {
+        let mut due = Vec::new();
+        for (id, entry) in &mut self.entries {
+            // Where no provider is known yet, any may have been the one that failed.
+            let concerned = entry.lane.as_ref().is_none_or(|name| names.contains(name));
+            if concerned && entry.forgive(Changed::Provider) {
+                due.push(id.clone());
+            }
+        }
+        for id in due {
+            self.enqueue(&id);
+        }
     }
 
     fn enqueue(&mut self, id: &ProxyId) {
@@ -289,7 +280,9 @@ impl Engine {
             Turn::Queued => {}
             Turn::Idle => {
                 entry.turn = Turn::Queued;
-                entry.due = None;
+                if let Some(at) = entry.due.take() {
+                    self.timers.remove(&(at, id.clone()));
+                }
                 let lane = entry
                     .lane
                     .clone()
@@ -307,14 +300,8 @@ impl Engine {
 
     fn wake_due(&mut self) {
         let now = Instant::now();
-        while let Some(Reverse((at, id))) = self.timers.peek() {
-            if *at > now {
-                break;
-            }
-            let (at, id) = (*at, id.clone());
-            self.timers.pop();
-            // A timer that was set anew, or of a Proxy that is gone, is stale.
-            if self.entries.get(&id).is_some_and(|e| e.due == Some(at)) {
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, id)) = self.timers.pop_first() {
                 self.enqueue(&id);
             }
         }
@@ -361,7 +348,7 @@ impl Engine {
         let Done {
             id,
             lane,
-            history,
+            mut history,
             result,
         } = match done {
             Ok(done) => done,
@@ -378,48 +365,46 @@ impl Engine {
         }
         let entry = self.entries.get_mut(&id)?;
         entry.turn = Turn::Idle;
+        let changed = std::mem::replace(&mut entry.changed, Changed::Nothing);
+        entry.again |= changed.forgive(&mut history);
         entry.history = Some(history);
-        let label = |result| PassLabel { result };
+        let result_label = if result.is_ok() {
+            PassResult::ok
+        } else {
+            PassResult::store_error
+        };
+        let label = PassLabel {
+            result: result_label,
+        };
+        self.shared.metrics.passes.get_or_create(&label).inc();
         match result {
             Ok(outcome) => {
-                self.shared
-                    .metrics
-                    .passes
-                    .get_or_create(&label(PassResult::ok))
-                    .inc();
-                entry.store_failures = 0;
                 entry.lane.clone_from(&outcome.status.provider);
-                self.clear_store_trouble();
+                self.note_store(&id, &outcome);
                 self.settle(&id, outcome);
                 None
             }
-            Err(PassError::Store(e)) => {
-                self.shared
-                    .metrics
-                    .passes
-                    .get_or_create(&label(PassResult::store_error))
-                    .inc();
-                self.note_store_error(&id, e)
+            Err(PassError::Read(e)) => self.note_store_error(&id, StoreWait::Read, e),
+            Err(PassError::Write { error, status }) => {
+                if error.kind != StoreErrorKind::Conflict {
+                    self.shared.publish(&id, *status);
+                }
+                self.note_store_error(&id, StoreWait::Write, error)
             }
         }
     }
 
     fn settle(&mut self, id: &ProxyId, outcome: Outcome) {
-        let deleting = self
-            .entries
-            .get(id)
-            .is_some_and(|e| matches!(e.desired.intent, Intent::Delete | Intent::Abandon));
-        if outcome.gone && deleting {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        if outcome.gone && entry.is_going() {
             self.entries.remove(id);
-            self.publish(id, None);
-            tracing::info!(proxy = %id, "gone");
+            self.shared.withdraw(id, &outcome.status);
             return;
         }
-        self.publish(id, Some(outcome.status));
-        let again = self
-            .entries
-            .get_mut(id)
-            .is_some_and(|e| std::mem::take(&mut e.again));
+        let again = std::mem::take(&mut entry.again);
+        self.shared.publish(id, outcome.status);
         match outcome.recheck {
             _ if again => self.enqueue(id),
             Some(wait) if wait.is_zero() => self.enqueue(id),
@@ -431,127 +416,58 @@ impl Engine {
     fn set_timer(&mut self, id: &ProxyId, wait: Duration) {
         if let Some(entry) = self.entries.get_mut(id) {
             let at = Instant::now() + wait;
-            entry.due = Some(at);
-            self.timers.push(Reverse((at, id.clone())));
+            if let Some(before) = entry.due.replace(at) {
+                self.timers.remove(&(before, id.clone()));
+            }
+            self.timers.insert((at, id.clone()));
         }
     }
 
-    fn clear_store_trouble(&self) {
-        let mut trouble = self
-            .shared
-            .store_trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if trouble.take().is_some() {
-            tracing::info!("the store works again");
+    /// A pass went well. Who could not write before waits for the store until it wrote, or
+    /// saw that there is nothing to write.
+    fn note_store(&mut self, id: &ProxyId, outcome: &Outcome) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        let blind = matches!(
+            outcome.plan.waiting,
+            Some(Waiting::Trouble { .. } | Waiting::Undecided(_))
+        );
+        if entry.store_wait == Some(StoreWait::Write) && blind && !outcome.wrote {
+            return;
+        }
+        entry.store_failures = 0;
+        if entry.store_wait.take().is_some() {
+            self.shared.clear_store_trouble(id);
         }
     }
 
-    fn note_store_error(&mut self, id: &ProxyId, error: StoreError) -> Option<StoreError> {
+    fn note_store_error(
+        &mut self,
+        id: &ProxyId,
+        wait: StoreWait,
+        error: StoreError,
+    ) -> Option<StoreError> {
         if error.kind == StoreErrorKind::Lost {
             return Some(error);
         }
         let entry = self.entries.get_mut(id)?;
-        entry.store_failures += 1;
+        entry.store_failures = entry.store_failures.saturating_add(1);
         let again = std::mem::take(&mut entry.again);
-        let wait = match error.kind {
-            StoreErrorKind::Conflict => Duration::from_millis(50),
-            _ => backoff::doubling(
-                backoff::BACKOFF_MIN,
-                backoff::BACKOFF_MAX,
-                entry.store_failures,
-            ),
+        let first = if error.kind == StoreErrorKind::Conflict {
+            CONFLICT_WAIT
+        } else {
+            entry.store_wait = Some(wait);
+            self.shared.note_store_trouble(id, error.chain());
+            backoff::BACKOFF_MIN
         };
-        if error.kind != StoreErrorKind::Conflict {
-            let text = error.to_string();
-            let mut trouble = self
-                .shared
-                .store_trouble
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if trouble.as_ref() != Some(&text) {
-                tracing::error!(proxy = %id, "{text}");
-                *trouble = Some(text);
-            }
-        }
+        let wait = backoff::doubling(first, backoff::BACKOFF_MAX, entry.store_failures);
         if again {
             self.enqueue(id);
         } else {
             self.set_timer(id, wait);
         }
         None
-    }
-
-    /// Publishes a Proxy's new status, and tells what changed after it is published.
-    fn publish(&self, id: &ProxyId, status: Option<ProxyStatus>) {
-        let mut views = self
-            .shared
-            .views
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let old = views.get(id).cloned();
-        let Some(status) = status else {
-            views.remove(id);
-            drop(views);
-            self.count_phase(old.as_ref().map(|v| v.status.phase), None);
-            self.shared.changed.send_modify(|n| *n += 1);
-            return;
-        };
-        if old.as_ref().is_some_and(|v| v.status == status) {
-            return;
-        }
-        let now = jiff::Timestamp::now();
-        let since = status
-            .conditions
-            .iter()
-            .enumerate()
-            .map(|(i, c)| match &old {
-                Some(v) if v.status.condition(c.r#type).map(|o| o.status) == Some(c.status) => {
-                    v.since.get(i).copied().unwrap_or(now)
-                }
-                _ => now,
-            })
-            .collect();
-        let news = events(old.as_ref().map(|v| &v.status), &status);
-        self.count_phase(old.as_ref().map(|v| v.status.phase), Some(status.phase));
-        views.insert(
-            id.clone(),
-            Arc::new(ProxyView {
-                proxy: id.clone(),
-                status,
-                since,
-            }),
-        );
-        drop(views);
-        self.shared.changed.send_modify(|n| *n += 1);
-        for event in news {
-            match event.kind {
-                EventKind::Normal => {
-                    tracing::info!(proxy = %id, reason = %event.reason, "{}", event.message);
-                }
-                EventKind::Warning => {
-                    tracing::warn!(proxy = %id, reason = %event.reason, "{}", event.message);
-                }
-            }
-        }
-    }
-
-    fn count_phase(&self, old: Option<Phase>, new: Option<Phase>) {
-        if old == new {
-            return;
-        }
-        let gauge = |phase| {
-            self.shared
-                .metrics
-                .proxies
-                .get_or_create_owned(&PhaseLabel(phase))
-        };
-        if let Some(phase) = old {
-            gauge(phase).dec();
-        }
-        if let Some(phase) = new {
-            gauge(phase).inc();
-        }
     }
 }
 

@@ -17,6 +17,8 @@
 //! start time, user and the whole argument list with a valid mark agree. Where the state
 //! directory was deleted, the scan of `/proc` still finds every process by that mark.
 
+#[cfg(feature = "conformance")]
+pub mod bench;
 mod config;
 mod directory;
 mod host;
@@ -27,4 +29,4 @@ mod provider;
 pub use config::{Config, PortRange};
 pub use host::cluster_id;
 pub use process::marks_on_this_host;
-pub use provider::Local;
+pub use provider::{Local, OWN_PROGRAM};

@@ -4,17 +4,25 @@
 //! program is, so that a test starts machines just as production does. Else it runs its
 //! cases one after the other; an argument chooses those whose name holds it.
 
+type Case = (&'static str, fn());
+
+/// Every case of a module by its name.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub fn all() -> Vec<crate::Case> {
+            vec![$((stringify!($name), || crate::block_on($name()))),*]
+        }
+    };
+}
+
 #[path = "local/cases.rs"]
 mod cases;
-#[path = "local/harness.rs"]
-mod harness;
+#[path = "local/places.rs"]
+mod places;
 #[path = "local/world.rs"]
 mod world;
 
-use std::{panic::AssertUnwindSafe, path::PathBuf, process::ExitCode, time::Instant};
-
-/// Set for a process that is to be a machine deaf to SIGTERM.
-pub const DEAF: &str = "EGRESS_TEST_DEAF";
+use std::{panic::AssertUnwindSafe, path::Path, process::ExitCode, time::Instant};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,7 +32,8 @@ fn main() -> ExitCode {
     let filters: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let chosen =
         |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(f.as_str()));
-    let cases = cases::all().into_iter().filter(|(name, _)| chosen(name));
+    let all = cases::all().into_iter().chain(places::all());
+    let cases = all.filter(|(name, _)| chosen(name));
     if arguments.iter().any(|argument| argument == "--list") {
         cases.for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
@@ -55,9 +64,14 @@ fn proxyd(arguments: &[String]) -> ExitCode {
     if (flag.as_str(), detach.as_str(), mark.as_str()) != ("--config", "--detach", "--mark") {
         return ExitCode::from(2);
     }
-    let config = PathBuf::from(config);
-    if std::env::var_os(DEAF).is_some() {
-        return world::be_deaf(&config);
-    }
-    egress_proxyd::main_with(&config, egress_proxyd::Session::Own)
+    egress_proxyd::main_with(Path::new(config), egress_proxyd::Session::Own)
+}
+
+fn block_on(case: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(case);
 }

@@ -33,6 +33,10 @@ impl Permit {
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
+    /// When it expires: a request that is not written by then must not be.
+    pub const fn not_after(&self) -> Instant {
+        self.not_after
+    }
     /// Whether it has not expired yet.
     pub fn is_good(&self) -> bool {
         Instant::now() < self.not_after

@@ -25,6 +25,10 @@ pub enum Trick {
     /// The answer is lost; the effect comes so long after, or never. A record write is
     /// reported as an unknown outcome, landed if there is a time.
     LoseAnswer(Option<Duration>),
+    /// The API server gives up on what works behind it and says so after its patience; the
+    /// effect comes so long after the request, or never. Elsewhere the same as
+    /// [`Trick::LoseAnswer`].
+    TimeOut(Option<Duration>),
     /// The other side refuses with this class; nothing changes. A record write is refused
     /// as unavailable.
     Refuse(ErrorClass),
@@ -37,6 +41,8 @@ type Meddle = Box<dyn FnOnce() + Send>;
 /// Counts effects and plays its trick at one of them.
 pub struct Fuse {
     at: u32,
+    /// Whether reads of the hypervisor count as well, where it can tell of them.
+    reads: bool,
     trick: Option<Trick>,
     meddle: Mutex<Option<Meddle>>,
     count: AtomicU32,
@@ -49,17 +55,33 @@ impl Fuse {
     pub fn counting() -> Arc<Self> {
         Self::new(u32::MAX, None, None)
     }
+    /// One that only counts, reads of the hypervisor included.
+    pub fn counting_reads() -> Arc<Self> {
+        Self::new_with(u32::MAX, true, None, None)
+    }
     /// One that plays `trick` at the `at`th effect, from 1.
     pub fn at(at: u32, trick: Trick) -> Arc<Self> {
         Self::new(at, Some(trick), None)
     }
-    /// One that lets someone meddle right before the `at`th effect.
-    pub fn meddling(at: u32, meddle: impl FnOnce() + Send + 'static) -> Arc<Self> {
-        Self::new(at, None, Some(Box::new(meddle)))
+    /// One that lets the process die before the `at`th request or record write, reads included.
+    pub fn at_any_request(at: u32) -> Arc<Self> {
+        Self::new_with(at, true, Some(Trick::DieBefore), None)
+    }
+    /// One that lets someone meddle right before the `at`th effect, and then plays its trick.
+    pub fn meddling(
+        at: u32,
+        trick: Option<Trick>,
+        meddle: impl FnOnce() + Send + 'static,
+    ) -> Arc<Self> {
+        Self::new(at, trick, Some(Box::new(meddle)))
     }
     fn new(at: u32, trick: Option<Trick>, meddle: Option<Meddle>) -> Arc<Self> {
+        Self::new_with(at, false, trick, meddle)
+    }
+    fn new_with(at: u32, reads: bool, trick: Option<Trick>, meddle: Option<Meddle>) -> Arc<Self> {
         Arc::new(Self {
             at,
+            reads,
             trick,
             meddle: Mutex::new(meddle),
             count: AtomicU32::new(0),
@@ -83,7 +105,12 @@ impl Fuse {
     pub async fn freeze(&self) {
         self.frozen.notified().await;
     }
-    fn burn(&self) -> Option<Trick> {
+    /// A read is about to be sent.
+    pub(crate) fn burn_at_read(&self) -> Option<Trick> {
+        self.reads.then(|| self.burn()).flatten()
+    }
+    /// An effect is about to happen: the trick that is played on it.
+    pub(crate) fn burn(&self) -> Option<Trick> {
         if self.count.fetch_add(1, Ordering::SeqCst) + 1 != self.at {
             return None;
         }
@@ -112,7 +139,7 @@ impl hypervisor::Gate for Fuse {
             None => Verdict::Pass,
             Some(Trick::DieBefore) => Verdict::HangBefore,
             Some(Trick::DieAfter) => Verdict::HangAfter,
-            Some(Trick::LoseAnswer(lands)) => Verdict::LoseAnswer { lands },
+            Some(Trick::LoseAnswer(lands) | Trick::TimeOut(lands)) => Verdict::LoseAnswer { lands },
             Some(Trick::Refuse(class)) => Verdict::Refuse {
                 class,
                 said: "refused by the test".into(),
@@ -133,8 +160,12 @@ impl store::Gate for Fuse {
             None => Verdict::Pass,
             Some(Trick::DieBefore) => Verdict::HangBefore,
             Some(Trick::DieAfter) => Verdict::HangAfter,
-            Some(Trick::LoseAnswer(None)) => Verdict::FailBefore(StoreErrorKind::OutcomeUnknown),
-            Some(Trick::LoseAnswer(Some(_))) => Verdict::FailAfter(StoreErrorKind::OutcomeUnknown),
+            Some(Trick::LoseAnswer(None) | Trick::TimeOut(None)) => {
+                Verdict::FailBefore(StoreErrorKind::OutcomeUnknown)
+            }
+            Some(Trick::LoseAnswer(Some(_)) | Trick::TimeOut(Some(_))) => {
+                Verdict::FailAfter(StoreErrorKind::OutcomeUnknown)
+            }
             Some(Trick::Refuse(_)) => Verdict::FailBefore(StoreErrorKind::Unavailable),
             Some(Trick::Freeze(time)) => {
                 tokio::time::sleep(time).await;

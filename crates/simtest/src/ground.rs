@@ -1,62 +1,166 @@
 //! What outlives a process: the hypervisor, the store, the passwords.
 
+use crate::fuse::Fuse;
 use async_trait::async_trait;
 use egress_core::{
     Identity, MachineKey, MachineUid, ProxyId,
     machine::{ConfigHash, MachineSize},
-    proxy::{AuthSource, Desired, Intent, ProxySpec, ServingFault, Trouble},
+    proxy::{AuthSource, Desired, Intent, ProxySpec, ServingFault, Trouble, UserDataRef},
     proxy_config::{GENERATED_USER, IdentityAnswer},
 };
 use egress_engine::{
-    Credential, Credentials, Found, Prober, probe::Fault, store::memory::MemoryStore,
+    Credential, Credentials, Found, FoundText, Prober, probe::Fault, store::memory::MemoryStore,
 };
-use egress_provider::memory::{Physics, World};
+use egress_provider::{
+    Provider,
+    memory::{Memory, Physics, Settings, Stranger, World},
+};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use tokio::time::Instant;
 
 /// The name of the one provider of these worlds.
 pub const PROVIDER: &str = "lab";
 
+/// A hypervisor in virtual time with machines in it, and people who can meddle with them.
+pub trait Hypervisor: Send + Sync + Sized + 'static {
+    /// A provider that remembers nothing, and its number in the log of requests.
+    fn provider(self: &Arc<Self>) -> (Arc<dyn Provider>, u32);
+    /// What asks the proxies in its machines who they are.
+    fn prober(self: &Arc<Self>) -> Arc<dyn Prober>;
+    /// Sends every request through this fuse from now on.
+    fn arm(&self, fuse: &Arc<Fuse>);
+    /// The slots that hold machines of a key, by their valid marks.
+    fn machines_of(&self, key: &MachineKey) -> Vec<u32>;
+    /// What is there now and belongs neither to the world's beginning nor to its people.
+    fn leftovers(&self) -> Vec<String>;
+    /// The first mutating request that a client got through after this moment.
+    fn acted_after(&self, client: u32, moment: Instant) -> Option<String>;
+    /// A person puts a machine at a free slot; `false` where there is something.
+    fn place(&self, slot: u32) -> bool;
+    /// A person removes the machine at a slot.
+    fn remove(&self, slot: u32);
+    /// A person copies the machine at a slot; where to.
+    fn copy(&self, slot: u32) -> Option<u32>;
+    /// A person gives the machine at a slot another name.
+    fn rename(&self, slot: u32, name: &str);
+    /// Something that changes whenever the machine at a slot does; `None` where there is none.
+    fn describe(&self, slot: u32) -> Option<String>;
+    /// The mutating requests to a slot since a moment, and how long after it they came; nothing
+    /// where a request names its machine by more than the slot.
+    fn requests_at(&self, _slot: u32, _since: Instant) -> Vec<(Duration, String)> {
+        Vec::new()
+    }
+    /// A person does what a status asks for, in their own time.
+    fn attend(&self) {}
+}
+
 /// One hypervisor with one deployment of the product on it.
-#[derive(Clone)]
-pub struct Ground {
+pub struct Ground<H = World> {
     /// The hypervisor.
-    pub world: Arc<World>,
+    pub world: Arc<H>,
     /// The records.
     pub store: MemoryStore,
     /// The passwords.
     pub passwords: Arc<Passwords>,
 }
 
-impl Ground {
-    /// An empty one.
-    pub fn new(physics: Physics) -> Self {
+impl<H> Clone for Ground<H> {
+    fn clone(&self) -> Self {
         Self {
-            world: World::new(physics),
-            store: MemoryStore::new(),
-            passwords: Arc::default(),
+            world: self.world.clone(),
+            store: self.store.clone(),
+            passwords: self.passwords.clone(),
         }
     }
+}
 
-    /// Who the product is on this ground.
+impl Ground {
+    /// An empty one of the reference provider.
+    pub fn new(physics: Physics) -> Self {
+        Self::on(World::new(physics))
+    }
+
+    /// Who the product is on any ground.
     pub fn identity() -> Identity {
         Identity {
             installation: legal("sim"),
             writer: None,
         }
     }
+}
 
+impl<H> Ground<H> {
+    /// A new deployment on this hypervisor.
+    pub fn on(world: Arc<H>) -> Self {
+        Self {
+            world,
+            store: MemoryStore::new(),
+            passwords: Arc::default(),
+        }
+    }
+}
+
+impl<H: Hypervisor> Ground<H> {
     /// The slots that hold machines of a key, by the judge's view.
     pub fn machines_of(&self, uid: &MachineUid) -> Vec<u32> {
         self.world.machines_of(&MachineKey::new(uid.clone()))
     }
 }
 
-fn legal<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+impl Hypervisor for World {
+    fn provider(self: &Arc<Self>) -> (Arc<dyn Provider>, u32) {
+        let settings = Settings::default();
+        let memory = Memory::new(legal(PROVIDER), Ground::identity(), self.clone(), settings);
+        let client = memory.client();
+        (Arc::new(memory), client)
+    }
+    fn prober(self: &Arc<Self>) -> Arc<dyn Prober> {
+        Arc::new(GuestProber(self.clone()))
+    }
+    fn arm(&self, fuse: &Arc<Fuse>) {
+        self.set_gate(Some(fuse.clone()));
+    }
+    fn machines_of(&self, key: &MachineKey) -> Vec<u32> {
+        Self::machines_of(self, key)
+    }
+    fn leftovers(&self) -> Vec<String> {
+        self.inventory().seeds.into_iter().collect()
+    }
+    fn acted_after(&self, client: u32, moment: Instant) -> Option<String> {
+        self.requests()
+            .into_iter()
+            .find(|request| request.client == client && request.at > moment)
+            .map(|request| request.to_string())
+    }
+    fn place(&self, slot: u32) -> bool {
+        let stranger = Stranger {
+            name: Some("payroll".into()),
+            ..Stranger::default()
+        };
+        Self::place(self, slot, &stranger)
+    }
+    fn remove(&self, slot: u32) {
+        Self::remove(self, slot);
+    }
+    fn copy(&self, slot: u32) -> Option<u32> {
+        let to = (slot + 1..=slot + 100).find(|to| !self.inventory().machines.contains(to))?;
+        Self::copy(self, slot, to).then_some(to)
+    }
+    fn rename(&self, slot: u32, name: &str) {
+        Self::rename(self, slot, name);
+    }
+    fn describe(&self, slot: u32) -> Option<String> {
+        let there = self.inventory().machines.contains(&slot);
+        there.then(|| format!("a machine at {slot}"))
+    }
+}
+
+pub(crate) fn legal<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
     text.parse().expect("a name written in this crate is legal")
 }
 
@@ -90,6 +194,7 @@ fn spec(version: u32) -> ProxySpec {
         port: None,
         clients: Vec::new(),
         auth: AuthSource::Generated,
+        user_data: None,
         probe_interval: Duration::from_mins(1),
         probe_timeout: Duration::from_secs(5),
         failure_threshold: 3,
@@ -114,6 +219,9 @@ impl Credentials for Passwords {
         Ok(Found::Known(password(
             *known.entry(id.clone()).or_insert(1),
         )))
+    }
+    async fn cloud_config(&self, id: &ProxyId, source: &UserDataRef) -> Result<FoundText, Trouble> {
+        Ok(FoundText::at(id, source, None))
     }
     async fn forget(&self, id: &ProxyId) -> Result<(), Trouble> {
         self.0

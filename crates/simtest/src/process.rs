@@ -1,14 +1,11 @@
 //! One process of the product on a [`Ground`]: it remembers nothing of the one before it.
 
-use crate::ground::{Ground, GuestProber, PROVIDER};
+use crate::ground::{Ground, Hypervisor};
 use egress_core::{history::History, plan::Phase, proxy::Desired};
 use egress_engine::{
     Outcome, PassError, PermitSource, Providers, pass, pass::Parts, store::StoreErrorKind,
 };
-use egress_provider::{
-    Permit, Provider,
-    memory::{Memory, Settings},
-};
+use egress_provider::Permit;
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -64,23 +61,13 @@ pub enum Goal {
 
 impl Process {
     /// A fresh process.
-    pub fn start(ground: &Ground, lease: Lease) -> Self {
-        let name = PROVIDER
-            .parse()
-            .expect("a name written in this crate is legal");
-        let memory = Memory::new(
-            name,
-            Ground::identity(),
-            ground.world.clone(),
-            Settings::default(),
-        );
-        let client = memory.client();
-        let provider: Arc<dyn Provider> = Arc::new(memory);
+    pub fn start<H: Hypervisor>(ground: &Ground<H>, lease: Lease) -> Self {
+        let (provider, client) = ground.world.provider();
         let parts = Parts {
             store: Arc::new(ground.store.clone()),
             providers: Arc::new(Providers::new([provider])),
             credentials: ground.passwords.clone(),
-            prober: Arc::new(GuestProber(ground.world.clone())),
+            prober: ground.world.prober(),
             permits: Arc::new(lease),
         };
         Self {
@@ -125,18 +112,17 @@ impl Process {
         self.load().await;
         let mut last = String::new();
         for _ in 0..MAX_PASSES {
-            let wait = match self.pass(desired).await {
+            let ended = self.pass(desired).await;
+            watch()?;
+            let wait = match ended {
                 Ok(outcome) => {
-                    watch()?;
                     if reached(&outcome, goal) {
                         return Ok(());
                     }
                     last = format!("{:?} {:?}", outcome.status.phase, outcome.plan);
                     outcome.recheck.unwrap_or(MAX_WAIT).min(MAX_WAIT)
                 }
-                Err(PassError::Store(e)) if e.kind == StoreErrorKind::Conflict => {
-                    Duration::from_millis(50)
-                }
+                Err(e) if e.store().kind == StoreErrorKind::Conflict => Duration::from_millis(50),
                 Err(e) => {
                     last = format!(
                         "{e}: {:?}",
@@ -145,7 +131,6 @@ impl Process {
                     Duration::from_secs(1)
                 }
             };
-            watch()?;
             tokio::time::sleep(wait).await;
         }
         Err(format!("no {goal:?} in {MAX_PASSES} passes; last: {last}"))

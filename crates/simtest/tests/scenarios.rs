@@ -67,6 +67,7 @@ async fn a_proxy_comes_up_and_goes() {
     compare("comes-up-and-goes", &tale);
 }
 
+/// B96: started once more, then replaced.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_powered_off_again_and_again_is_replaced() {
     let ground = Ground::new(Physics::default());

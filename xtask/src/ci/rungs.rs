@@ -59,6 +59,13 @@ pub(crate) const RUNGS: &[Rung] = &[
         word: "conformance",
     },
     Rung {
+        number: 6,
+        name: "fidelity",
+        what: "the simulator against recordings of the real thing",
+        module: "fidelity::",
+        word: "fidelity",
+    },
+    Rung {
         number: 8,
         name: "whole",
         what: "processes on loopback and real traffic",

@@ -2,6 +2,7 @@
 
 use super::Finding;
 use cargo_metadata::Metadata;
+use std::collections::BTreeSet;
 
 /// Licences that ask for no more than a notice.
 const ALLOWED: &[&str] = &[
@@ -21,24 +22,21 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// Crates we do without, and what we take instead.
+/// Crates that must not be anywhere in what we ship, and why.
 const BANNED: &[(&str, &str)] = &[
-    (
-        "openssl",
-        "use rustls: the binary is static and has no C library of TLS",
-    ),
-    (
-        "openssl-sys",
-        "use rustls: the binary is static and has no C library of TLS",
-    ),
-    (
-        "native-tls",
-        "use rustls: the binary is static and has no C library of TLS",
-    ),
+    ("openssl", NO_C_LIBRARY),
+    ("openssl-sys", NO_C_LIBRARY),
+    ("native-tls", NO_C_LIBRARY),
     ("serde_yaml", "it is no longer kept; use serde-saphyr"),
+    ("async-std", "it is no longer kept; use tokio"),
+];
+
+const NO_C_LIBRARY: &str = "use rustls: the binary is static and has no C library of TLS";
+
+/// Crates that our own do without, and what we take instead; others may use them.
+const NOT_OURS: &[(&str, &str)] = &[
     ("chrono", "use jiff"),
     ("time", "use jiff"),
-    ("async-std", "it is no longer kept; use tokio"),
     (
         "mockall",
         "the doubles are `provider::memory` and the simulators",
@@ -60,15 +58,24 @@ pub(crate) struct Package {
     version: String,
     licence: Option<String>,
     origin: Origin,
+    /// One of ours names it.
+    named: bool,
 }
 
 impl Package {
     /// All packages cargo would build for the platform we ship on.
     pub(crate) fn read(metadata: &Metadata) -> Vec<Self> {
+        let named: BTreeSet<&str> = metadata
+            .workspace_packages()
+            .into_iter()
+            .flat_map(|package| &package.dependencies)
+            .map(|dependency| dependency.name.as_str())
+            .collect();
         metadata
             .packages
             .iter()
             .map(|package| Self {
+                named: named.contains(package.name.as_str()),
                 name: package.name.to_string(),
                 version: package.version.to_string(),
                 licence: package.license.clone(),
@@ -106,7 +113,9 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
                 "use a published version",
             );
         }
-        if let Some((_, remedy)) = BANNED.iter().find(|(name, _)| *name == package.name) {
+        let named = NOT_OURS.iter().filter(|_| package.named);
+        let banned = BANNED.iter().chain(named);
+        for (_, remedy) in banned.filter(|(name, _)| *name == package.name) {
             report("is banned", remedy);
         }
     }
@@ -194,8 +203,16 @@ mod tests {
             version: "1.0.0".into(),
             licence: licence.map(Into::into),
             origin,
+            named: false,
+        };
+        let ours = |name| Package {
+            named: true,
+            ..package(name, Some("MIT"), Origin::DefaultRegistry)
         };
         let found = check(&[
+            package("chrono", Some("MIT"), Origin::DefaultRegistry),
+            ours("time"),
+            ours("good-too"),
             package("good", Some("MIT"), Origin::DefaultRegistry),
             package("ours", Some("Apache-2.0"), Origin::Workspace),
             package("copyleft", Some("GPL-3.0-only"), Origin::DefaultRegistry),
@@ -210,6 +227,7 @@ mod tests {
         assert_eq!(
             problems,
             [
+                "time 1.0.0 is banned",
                 "copyleft 1.0.0 is under `GPL-3.0-only`",
                 "silent 1.0.0 names no licence",
                 "forked 1.0.0 is not from the default registry",

@@ -10,6 +10,7 @@ mod licences;
 mod names;
 mod purity;
 mod reach;
+mod reports;
 mod sizes;
 mod source;
 mod specs;
@@ -91,6 +92,7 @@ pub(crate) fn tidy(root: &Path) -> Result<(), Stop> {
         names::check(&tree),
         purity::check(&tree),
         reach::check(&tree),
+        reports::check(&tree),
         sizes::check(&tree),
         specs::check(&tree),
         stubs::check(&tree),

@@ -80,6 +80,8 @@ pub struct Entry {
     pub id: Option<ObjectId>,
     /// The object, or everything wrong with it.
     pub content: Result<Document, Vec<Finding>>,
+    /// What could be read of a Proxy that has faults: only to look for more of them.
+    pub partly: Option<Box<Proxy>>,
 }
 
 /// The objects of one manifest file.
@@ -126,6 +128,7 @@ pub fn documents(text: &str) -> Documents {
                 at: document.at,
                 id: None,
                 content: Err(vec![finding]),
+                partly: None,
             }),
         }
     }
@@ -161,19 +164,29 @@ fn read_entry(at: Position, document: Value) -> Entry {
                 at,
                 id: None,
                 content: Err(findings),
+                partly: None,
             };
         }
     };
     let id = id_of(kind, &document);
+    let mut partly = None;
     let content = match kind {
-        Kind::Proxy => Proxy::read(document)
-            .into_result()
-            .map(Box::new)
-            .map(Document::Proxy),
+        Kind::Proxy => {
+            let reading = Proxy::read(document);
+            if !reading.findings.is_empty() {
+                partly = reading.value.clone().map(Box::new);
+            }
+            reading.into_result().map(Box::new).map(Document::Proxy)
+        }
         Kind::Secret => Secret::read(document).map(Document::Secret),
         Kind::ConfigMap => ConfigMap::read(document).map(Document::ConfigMap),
     };
-    Entry { at, id, content }
+    Entry {
+        at,
+        id,
+        content,
+        partly,
+    }
 }
 
 fn kind_of(document: &Value) -> Result<Kind, Vec<Finding>> {

@@ -8,7 +8,7 @@ use egress_core::{
     ProxyId,
     finding::Finding,
     machine::{ConfigHash, MachineSize},
-    proxy::{AuthSource, Intent, ProxySpec},
+    proxy::{AuthSource, Intent, ProxySpec, SourceKind, UserDataRef},
 };
 use ipnet::IpNet;
 use serde::Serialize;
@@ -20,8 +20,6 @@ pub struct AcceptedProxy {
     pub id: ProxyId,
     /// What is asked for.
     pub spec: ProxySpec,
-    /// More cloud-config for its machine.
-    pub user_data: Option<UserDataSource>,
     /// Whether everything is to stay as it is.
     pub paused: bool,
     /// Whether its machine is left behind when it is deleted.
@@ -78,12 +76,12 @@ impl Proxy {
                     AuthSpec::SecretRef { name } => AuthSource::Secret(name.clone()),
                     AuthSpec::None {} => AuthSource::None,
                 },
+                user_data: spec.user_data.as_ref().map(reference),
                 probe_interval: spec.probe.interval.parse().ok()?,
                 probe_timeout: spec.probe.timeout.parse().ok()?,
                 failure_threshold: spec.probe.failure_threshold.try_into().ok()?,
                 config_hash: config_hash(&spec.machine, &spec.proxy, spec.user_data.as_ref())?,
             },
-            user_data: spec.user_data.clone(),
             paused: spec.paused,
             abandon: self
                 .metadata
@@ -102,6 +100,18 @@ fn unconverted() -> Finding {
         "cannot be converted",
         "report this as a fault of egress-proxies",
     )
+}
+
+fn reference(source: &UserDataSource) -> UserDataRef {
+    let (kind, name, key) = match source {
+        UserDataSource::SecretRef { name, key } => (SourceKind::Secret, name, key),
+        UserDataSource::ConfigMapRef { name, key } => (SourceKind::ConfigMap, name, key),
+    };
+    UserDataRef {
+        kind,
+        name: name.clone(),
+        key: key.clone(),
+    }
 }
 
 /// The networks, sorted, each once.
@@ -141,7 +151,7 @@ struct CanonicalServer<'a> {
 }
 
 /// The fingerprint over the user's machine, proxy and userData fields: the same for the same
-/// wish, however it is written. `None` where a network of `clients` is none.
+/// wish, however it is written. Of userData it covers the reference, not the text behind it. `None` where a network of `clients` is none.
 pub fn config_hash(
     machine: &MachineSpec,
     server: &ServerSpec,

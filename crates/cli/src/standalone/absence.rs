@@ -13,6 +13,8 @@ pub const BETWEEN_SCANS: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Absence {
     missing: BTreeMap<ProxyId, Duration>,
+    /// Were among too many at once: that others of them came back proves nothing of these.
+    guarded: BTreeSet<ProxyId>,
     pruned: BTreeSet<ProxyId>,
 }
 
@@ -22,7 +24,7 @@ pub struct Verdict {
     /// Delete these now.
     pub delete: Vec<ProxyId>,
     /// These wait for a second scan.
-    pub unconfirmed: usize,
+    pub unconfirmed: Vec<ProxyId>,
     /// These wait for `prune`: too many are missing at once.
     pub guarded: Vec<ProxyId>,
 }
@@ -37,27 +39,26 @@ impl Absence {
     ) -> Verdict {
         self.missing
             .retain(|id, _| known.contains(id) && !declared.contains(id));
-        self.pruned
-            .retain(|id| known.contains(id) && !declared.contains(id));
+        for ids in [&mut self.guarded, &mut self.pruned] {
+            ids.retain(|id| known.contains(id) && !declared.contains(id));
+        }
         let mut verdict = Verdict::default();
         for id in known.difference(declared) {
             let first = *self.missing.entry(id.clone()).or_insert(now);
             if now.saturating_sub(first) < BETWEEN_SCANS {
-                verdict.unconfirmed += 1;
+                verdict.unconfirmed.push(id.clone());
             } else {
                 verdict.delete.push(id.clone());
             }
         }
         // More than half of them, or the last one: as likely an accident as a wish.
-        let too_many = self.missing.len() * 2 > known.len();
-        if too_many {
-            let (word_given, guarded) = verdict
-                .delete
-                .drain(..)
-                .partition(|id| self.pruned.contains(id));
-            verdict.delete = word_given;
-            verdict.guarded = guarded;
+        if self.missing.len() * 2 > known.len() {
+            self.guarded.extend(self.missing.keys().cloned());
         }
+        (verdict.guarded, verdict.delete) = verdict
+            .delete
+            .into_iter()
+            .partition(|id| self.guarded.contains(id) && !self.pruned.contains(id));
         verdict
     }
 
@@ -70,6 +71,7 @@ impl Absence {
     /// Deletion began: no longer missing.
     pub fn forget(&mut self, id: &ProxyId) {
         self.missing.remove(id);
+        self.guarded.remove(id);
         self.pruned.remove(id);
     }
 }
@@ -93,7 +95,7 @@ mod tests {
         let mut absence = Absence::default();
         let known = ids(&["a", "b", "c"]);
         let first = absence.judge(&known, &ids(&["a", "b"]), at(5));
-        assert_eq!((first.delete.len(), first.unconfirmed), (0, 1));
+        assert_eq!((first.delete.len(), first.unconfirmed.len()), (0, 1));
         let second = absence.judge(&known, &ids(&["a", "b"]), at(6));
         assert_eq!(second.delete, ids(&["c"]).into_iter().collect::<Vec<_>>());
     }
@@ -104,7 +106,7 @@ mod tests {
         let known = ids(&["a", "b", "c"]);
         absence.judge(&known, &ids(&["a", "b"]), at(5));
         let again = absence.judge(&known, &ids(&["a", "b"]), Duration::from_millis(5_900));
-        assert_eq!((again.delete.len(), again.unconfirmed), (0, 1));
+        assert_eq!((again.delete.len(), again.unconfirmed.len()), (0, 1));
     }
 
     #[test]
@@ -114,7 +116,7 @@ mod tests {
         absence.judge(&known, &ids(&["a", "b"]), at(5));
         absence.judge(&known, &known, at(6));
         let later = absence.judge(&known, &ids(&["a", "b"]), at(7));
-        assert_eq!((later.delete.len(), later.unconfirmed), (0, 1));
+        assert_eq!((later.delete.len(), later.unconfirmed.len()), (0, 1));
     }
 
     #[test]
@@ -134,6 +136,22 @@ mod tests {
             assert_eq!(after.delete, pruned, "{known:?} {declared:?}");
             assert_eq!(after.guarded, vec![], "{known:?} {declared:?}");
         }
+    }
+
+    #[test]
+    fn what_was_among_too_many_waits_though_the_others_come_back() {
+        let mut absence = Absence::default();
+        let known = ids(&["a", "b", "c"]);
+        absence.judge(&known, &ids(&["c"]), at(1));
+        assert_eq!(absence.judge(&known, &ids(&["c"]), at(3)).guarded.len(), 2);
+        let one_is_back = absence.judge(&known, &ids(&["b", "c"]), at(5));
+        assert_eq!(one_is_back.delete, vec![]);
+        assert_eq!(one_is_back.guarded, Vec::from_iter(ids(&["a"])));
+        // Seen again and gone once more it is one of three.
+        absence.judge(&known, &known, at(6));
+        absence.judge(&known, &ids(&["b", "c"]), at(7));
+        let later = absence.judge(&known, &ids(&["b", "c"]), at(9));
+        assert_eq!(later.delete, Vec::from_iter(ids(&["a"])));
     }
 
     #[test]

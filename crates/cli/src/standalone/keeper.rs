@@ -4,15 +4,19 @@
 use super::{
     absence::{Absence, BETWEEN_SCANS},
     admin::Pruned,
-    credentials::{SecretName, StandaloneCredentials},
+    credentials::{Changed, StandaloneCredentials},
     manifests::{Declared, Manifests, Scan},
     metrics::StandaloneMetrics,
+    reader::Reader,
+    watch::Watch,
 };
-use crate::config::Config;
-use egress_api::v1alpha1::AuthSpec;
+use crate::{config::Config, wording::counted};
+use egress_api::v1alpha1::{AuthSpec, UserDataSource};
 use egress_core::{
     MachineUid, ProxyId,
-    proxy::{Desired, Intent},
+    document::add_unreported,
+    finding::Finding,
+    proxy::{Desired, Intent, SourceKind},
 };
 use egress_engine::{
     Handle,
@@ -20,6 +24,7 @@ use egress_engine::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -35,14 +40,34 @@ struct Kept {
     deleting: bool,
     /// The annotation of the last manifest that could be accepted.
     abandon: bool,
+    /// This process saw a manifest of it.
+    declared: bool,
 }
+
+impl Kept {
+    const fn new(uid: MachineUid) -> Self {
+        Self {
+            uid,
+            deleting: false,
+            abandon: false,
+            declared: false,
+        }
+    }
+}
+
+/// How long a prune waits for a directory that is slow to read.
+const PRUNE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub struct Keeper {
     handle: Handle,
     store: FileStore,
     credentials: Arc<StandaloneCredentials>,
-    manifests: Manifests,
+    dir: PathBuf,
+    /// Locked while a thread reads the directory.
+    manifests: Arc<Mutex<Manifests>>,
+    reader: Reader<Scan>,
+    watch: Watch,
     absence: Absence,
     kept: BTreeMap<ProxyId, Kept>,
     epoch: Instant,
@@ -57,7 +82,7 @@ impl Keeper {
         handle: Handle,
         store: FileStore,
         credentials: Arc<StandaloneCredentials>,
-        manifests: Manifests,
+        dir: PathBuf,
         recorded: impl IntoIterator<Item = (ProxyId, MachineUid)>,
         troubles: Troubles,
         figures: StandaloneMetrics,
@@ -65,21 +90,21 @@ impl Keeper {
         let kept = recorded
             .into_iter()
             .map(|(id, uid)| {
-                (
-                    id,
-                    Kept {
-                        uid,
-                        deleting: false,
-                        abandon: false,
-                    },
-                )
+                let kept = Kept {
+                    abandon: store.abandons(&id),
+                    ..Kept::new(uid)
+                };
+                (id, kept)
             })
             .collect();
         Self {
             handle,
             store,
             credentials,
-            manifests,
+            reader: Reader::new(dir.display()),
+            manifests: Arc::new(Mutex::new(Manifests::new(dir.clone()))),
+            dir,
+            watch: Watch::new(),
             absence: Absence::default(),
             kept,
             epoch: Instant::now(),
@@ -89,24 +114,52 @@ impl Keeper {
         }
     }
 
-    /// Scans once and tells the engine. Answers with when to scan again, if sooner than usual.
-    pub async fn turn(&mut self, config: &Config) -> Option<Duration> {
+    /// Wakes whoever waits for it when something in the manifest directory changes.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Reads the manifest directory, which may take so long before that is what it says.
+    /// Dropped it goes on, and the next call waits for the same reading.
+    pub async fn scan(&mut self, patience: Duration) -> Scan {
+        let (manifests, watch) = (self.manifests.clone(), self.watch.clone());
+        let read = move || {
+            let mut manifests = manifests.lock().unwrap_or_else(PoisonError::into_inner);
+            watch.add(manifests.dir());
+            manifests.scan()
+        };
+        self.reader
+            .read(patience, read)
+            .await
+            .unwrap_or_else(|late| {
+                Scan::nothing(format!(
+                    "{late}: nothing is deleted until it ends: see whether its file system answers"
+                ))
+            })
+    }
+
+    /// Tells the engine what a scan says. Answers with when to scan again, if sooner than
+    /// usual.
+    pub async fn apply(&mut self, scan: &Scan, config: &Config) -> Option<Duration> {
         self.forget_the_gone().await;
-        let scan = self.manifests.scan();
-        let changed = self.credentials.set_secrets(scan.secrets.clone());
+        let changed = self.credentials.set_sources(
+            scan.secrets.clone(),
+            scan.config_maps.clone(),
+            scan.is_complete(),
+        );
         for (id, declared) in &scan.proxies {
             self.want(id, declared, config).await;
-            if secret_of(id, declared).is_some_and(|secret| changed.contains(&secret)) {
-                self.handle.wake(id.clone());
+            if is_concerned(id, declared, &changed) {
+                self.handle.renew(id.clone());
             }
         }
-        let (again, guarded) = self.judge_absence(&scan);
+        let (again, guarded) = self.judge_absence(scan);
         if scan.is_complete() {
             self.figures.note_complete_scan(guarded);
         } else {
             self.figures.note_incomplete_scan();
         }
-        self.tell(&scan, guarded);
+        self.tell(scan, guarded);
         let returns =
             |(id, kept): (&ProxyId, &Kept)| kept.deleting && scan.proxies.contains_key(id);
         if self.kept.iter().any(returns) {
@@ -117,9 +170,13 @@ impl Keeper {
 
     /// The user's word that what is missing may go.
     pub async fn prune(&mut self, config: &Config) -> Pruned {
-        self.manifests.accept_place();
-        self.turn(config).await;
-        let scan = self.manifests.scan();
+        // First the end of a reading under way, which may have begun before that word.
+        let mut scan = self.scan(PRUNE_PATIENCE).await;
+        let taken = self.manifests.clone();
+        if taken.try_lock().map(|mut m| m.accept_place()).is_ok() {
+            scan = self.scan(PRUNE_PATIENCE).await;
+        }
+        self.apply(&scan, config).await;
         if !scan.is_complete() {
             return Pruned {
                 refused: Some(scan.gaps.join("; ")),
@@ -146,28 +203,35 @@ impl Keeper {
                 let last = match self.store.incarnation(id).await {
                     Ok(last) => last,
                     Err(e) => {
-                        tracing::error!(proxy = %id, "{e}");
+                        tracing::error!(proxy = %id, "{}", e.chain());
                         return; // tried again by the next scan
                     }
                 };
                 let installation = self.store.identity().installation;
                 let uid = MachineUid::standalone(&installation, id, last + 1);
-                place.insert(Kept {
-                    uid: uid.clone(),
-                    deleting: false,
-                    abandon: false,
-                });
+                place.insert(Kept::new(uid.clone()));
                 uid
             }
         };
+        if let Some(kept) = self.kept.get_mut(id) {
+            kept.declared = true;
+        }
         let (intent, generation) = match declared {
-            Declared::Faulty(findings) => (Intent::Hold(findings.clone()), 0),
+            Declared::Faulty(findings, partly) => {
+                let mut findings = findings.clone();
+                let more = partly.as_ref().map(|proxy| config.refuses(proxy));
+                add_unreported(&mut findings, more.unwrap_or_default());
+                (Intent::Hold(findings), 0)
+            }
             Declared::Sound(proxy) => {
                 let abilities = config.abilities(&proxy.spec.provider);
                 match proxy.accept(abilities.as_ref()) {
                     Ok(accepted) => {
                         if let Some(kept) = self.kept.get_mut(id) {
                             kept.abandon = accepted.abandon;
+                        }
+                        if let Err(e) = self.store.set_abandons(id, accepted.abandon).await {
+                            tracing::error!(proxy = %id, "{}", e.chain());
                         }
                         (accepted.intent(), accepted.generation)
                     }
@@ -200,7 +264,7 @@ impl Keeper {
         if !scan.is_complete() {
             // Those without a manifest are looked at all the same, and left alone.
             for id in known.iter().filter(|id| !scan.proxies.contains_key(id)) {
-                self.hold_unless_known(id, "its manifest cannot be found now; nothing is deleted");
+                self.hold_undeclared(id, "its manifest cannot be found now; nothing is deleted");
             }
             return (None, 0);
         }
@@ -221,30 +285,30 @@ impl Keeper {
             tracing::info!(proxy = %id, "its manifest is gone: it is deleted");
             self.handle.want(self.desired(id, uid, intent, 0));
         }
+        for id in &verdict.unconfirmed {
+            self.hold_undeclared(
+                id,
+                "its manifest is gone; a second look decides whether it is deleted",
+            );
+        }
         for id in &verdict.guarded {
-            self.hold_unless_known(
+            self.hold_undeclared(
                 id,
                 "its manifest is gone; `egress-proxies prune` deletes it",
             );
         }
-        let again = (verdict.unconfirmed > 0).then_some(BETWEEN_SCANS + Duration::from_millis(50));
+        let again =
+            (!verdict.unconfirmed.is_empty()).then_some(BETWEEN_SCANS + Duration::from_millis(50));
         (again, verdict.guarded.len())
     }
 
     /// Shows a recorded Proxy whose manifest this process never saw.
-    fn hold_unless_known(&self, id: &ProxyId, why: &str) {
-        if self.handle.view(id).is_some() {
-            return;
-        }
-        if let Some(kept) = self.kept.get(id) {
-            let finding = egress_core::finding::Finding::new(
-                "metadata.name",
-                id,
-                why,
-                "restore the manifest, or prune",
-            );
+    fn hold_undeclared(&self, id: &ProxyId, why: &str) {
+        if let Some(kept) = self.kept.get(id).filter(|kept| !kept.declared) {
+            let finding = Finding::new("metadata.name", id, why, "restore the manifest, or prune");
+            let intent = Intent::Hold(vec![finding]);
             self.handle
-                .want(self.desired(id, kept.uid.clone(), Intent::Hold(vec![finding]), 0));
+                .want(self.desired(id, kept.uid.clone(), intent, 0));
         }
     }
 
@@ -260,6 +324,9 @@ impl Keeper {
             let shown = self.handle.view(&id).is_some();
             if !shown && matches!(self.store.load(&id).await, Ok(None)) {
                 self.kept.remove(&id);
+                if let Err(e) = self.store.set_abandons(&id, false).await {
+                    tracing::error!(proxy = %id, "{}", e.chain());
+                }
             }
         }
     }
@@ -268,11 +335,22 @@ impl Keeper {
         let mut now: Vec<String> = scan.gaps.clone();
         now.extend(scan.faults.iter().cloned());
         if guarded > 0 {
+            let of = self.kept.values().filter(|kept| !kept.deleting).count();
+            let (have, these) = if guarded == 1 {
+                (
+                    "has",
+                    "restore it, or run `egress-proxies prune` to delete this Proxy",
+                )
+            } else {
+                (
+                    "have",
+                    "restore them, or run `egress-proxies prune` to delete these Proxies",
+                )
+            };
             now.push(format!(
-                "{guarded} of {} Proxies have no manifest in {} any more: restore them, or run \
-                 `egress-proxies prune` to delete these Proxies",
-                self.kept.len(),
-                self.manifests.dir().display()
+                "{guarded} of {} {have} no manifest in {} any more: {these}",
+                counted(of, "Proxy", "Proxies"),
+                self.dir.display()
             ));
         }
         for trouble in now.iter().filter(|t| !self.told.contains(t)) {
@@ -291,13 +369,21 @@ impl Keeper {
     }
 }
 
-/// The Secret that a Proxy takes its login from.
-fn secret_of(id: &ProxyId, declared: &Declared) -> Option<SecretName> {
-    match declared {
-        Declared::Sound(proxy) => match &proxy.spec.proxy.auth {
-            AuthSpec::SecretRef { name } => Some((id.namespace().to_owned(), name.clone())),
-            AuthSpec::Generated {} | AuthSpec::None {} => None,
-        },
-        Declared::Faulty(_) => None,
-    }
+/// Whether the login or the user data of a Proxy comes from an object that changed.
+fn is_concerned(id: &ProxyId, declared: &Declared, changed: &Changed) -> bool {
+    let Declared::Sound(proxy) = declared else {
+        return false;
+    };
+    let login = match &proxy.spec.proxy.auth {
+        AuthSpec::SecretRef { name } => Some((SourceKind::Secret, name)),
+        AuthSpec::Generated {} | AuthSpec::None {} => None,
+    };
+    let user_data = proxy.spec.user_data.as_ref().map(|source| match source {
+        UserDataSource::SecretRef { name, .. } => (SourceKind::Secret, name),
+        UserDataSource::ConfigMapRef { name, .. } => (SourceKind::ConfigMap, name),
+    });
+    let is_changed = |(kind, name): (SourceKind, &String)| {
+        changed.has(kind, &(id.namespace().to_owned(), name.clone()))
+    };
+    [login, user_data].into_iter().flatten().any(is_changed)
 }

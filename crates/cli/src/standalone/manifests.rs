@@ -1,8 +1,10 @@
 //! Reads the manifest directory.
 
 use egress_api::{
-    manifest::{Document, Documents, Kind, ObjectId, Secret, documents, duplicates},
-    v1alpha1::Proxy,
+    manifest::{
+        ConfigMap, Document, Documents, Entry, Kind, ObjectId, Secret, documents, duplicates,
+    },
+    v1alpha1::{Metadata, Proxy},
 };
 use egress_core::{ProxyId, finding::Finding};
 use std::{
@@ -19,8 +21,8 @@ use std::{
 pub enum Declared {
     /// Without faults of its own.
     Sound(Box<Proxy>),
-    /// With these faults.
-    Faulty(Vec<Finding>),
+    /// With these faults; what could be read all the same serves to look for more of them.
+    Faulty(Vec<Finding>, Option<Box<Proxy>>),
 }
 
 /// What one scan of the directory showed.
@@ -34,9 +36,19 @@ pub struct Scan {
     pub proxies: BTreeMap<ProxyId, Declared>,
     /// The declared Secrets, by namespace and name.
     pub secrets: BTreeMap<(String, String), Secret>,
+    /// The declared ConfigMaps, by namespace and name.
+    pub config_maps: BTreeMap<(String, String), ConfigMap>,
 }
 
 impl Scan {
+    /// A scan that showed nothing, for this reason.
+    pub fn nothing(gap: String) -> Self {
+        Self {
+            gaps: vec![gap],
+            ..Self::default()
+        }
+    }
+
     /// Whether what it lacks is really not declared.
     pub fn is_complete(&self) -> bool {
         self.gaps.is_empty()
@@ -88,10 +100,9 @@ impl Manifests {
                 files
             }
             Err(e) => {
-                scan.gaps.push(format!(
+                return Scan::nothing(format!(
                     "the manifest directory {shown} cannot be read ({e}): nothing is deleted until it can"
                 ));
-                return scan;
             }
         };
         if let Some(gap) = self.check_place(&shown) {
@@ -118,7 +129,7 @@ impl Manifests {
                 ));
             }
             for entry in &documents.entries {
-                take(&mut scan, entry.id.as_ref(), &entry.content);
+                take(&mut scan, entry);
             }
         }
         for duplicate in duplicates(
@@ -131,7 +142,7 @@ impl Manifests {
             ));
             if let Some(id) = proxy_id(&duplicate.id) {
                 scan.proxies
-                    .insert(id, Declared::Faulty(vec![duplicate.finding]));
+                    .insert(id, Declared::Faulty(vec![duplicate.finding], None));
             }
         }
         scan
@@ -212,27 +223,31 @@ fn unreadable(path: &Path, error: &io::Error) -> String {
     )
 }
 
-fn take(scan: &mut Scan, id: Option<&ObjectId>, content: &Result<Document, Vec<Finding>>) {
-    match content {
+fn take(scan: &mut Scan, entry: &Entry) {
+    let id = entry.id.as_ref().and_then(proxy_id);
+    match &entry.content {
         Ok(Document::Proxy(proxy)) => {
-            if let Some(id) = id.and_then(proxy_id) {
+            if let Some(id) = id {
                 scan.proxies.insert(id, Declared::Sound(proxy.clone()));
             }
         }
         Ok(Document::Secret(secret)) => {
-            let name = (
-                secret.metadata.namespace.clone(),
-                secret.metadata.name.clone(),
-            );
-            scan.secrets.insert(name, secret.clone());
+            scan.secrets.insert(named(&secret.metadata), secret.clone());
         }
-        Ok(Document::ConfigMap(_)) => {}
+        Ok(Document::ConfigMap(map)) => {
+            scan.config_maps.insert(named(&map.metadata), map.clone());
+        }
         Err(findings) => {
-            if let Some(id) = id.and_then(proxy_id) {
-                scan.proxies.insert(id, Declared::Faulty(findings.clone()));
+            if let Some(id) = id {
+                let faulty = Declared::Faulty(findings.clone(), entry.partly.clone());
+                scan.proxies.insert(id, faulty);
             }
         }
     }
+}
+
+fn named(metadata: &Metadata) -> (String, String) {
+    (metadata.namespace.clone(), metadata.name.clone())
 }
 
 fn proxy_id(id: &ObjectId) -> Option<ProxyId> {

@@ -8,6 +8,7 @@
 
 mod absence;
 mod admin;
+mod checker;
 mod credentials;
 mod host_lock;
 mod keeper;
@@ -15,14 +16,22 @@ mod manifests;
 mod metrics;
 mod permits;
 mod quickstart;
+mod reader;
 mod rebuild;
+mod reload;
+mod running;
 mod sweeper;
 mod table;
 mod watch;
 
-use crate::{config::Config, failure::Failure, logs, stop_signal};
+use crate::{
+    config::{Config, Faulty, PayloadArguments},
+    failure::Failure,
+    logs, stop_signal,
+    wording::counted,
+};
 use credentials::StandaloneCredentials;
-use egress_core::{MachineUid, ProviderName, ProxyId, finding::Finding};
+use egress_core::{MachineUid, ProviderName, ProxyId, document::add_unreported};
 use egress_engine::{
     Engine, Handle, HttpProber, Providers,
     metrics::EngineMetrics,
@@ -30,28 +39,34 @@ use egress_engine::{
     store::file::{FileStore, OpenMode, host_id},
 };
 use egress_provider::{
-    CheckReason, Provider, Severity,
+    Provider,
     layer::observed::{CallMetrics, Observed},
 };
 use keeper::{Keeper, Troubles};
-use manifests::Manifests;
+use manifests::{Declared, Manifests, Scan};
 pub use metrics::StandaloneMetrics;
 use prometheus_client::registry::Registry;
+use reader::{PATIENCE, Reader};
+use reload::{ConfigFile, Fixed};
+use running::{Running, farewell};
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError},
     time::Duration,
 };
 pub use sweeper::SweepMetrics;
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use tokio::{net::TcpListener, sync::mpsc};
 
 /// How often everything is looked at though nothing told of a change.
 const RESCAN: Duration = Duration::from_secs(10);
-/// How often providers are checked.
-const CHECK_PERIOD: Duration = Duration::from_mins(10);
+/// How long a start waits for the manifests of Proxies that it has records of.
+const FIRST_SCAN: Duration = Duration::from_secs(2);
+/// How long it waits for the first look at each of them.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Arguments of `standalone`.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
     /// The configuration file; it is read again when it changes.
     #[arg(long, value_name = "FILE")]
@@ -67,6 +82,8 @@ pub struct Arguments {
     /// no engine uses the original any more.
     #[arg(long, requires = "config")]
     take_over: bool,
+    #[command(flatten)]
+    payload: PayloadArguments,
 }
 
 impl Arguments {
@@ -90,7 +107,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Failure> {
     let Some(path) = arguments.config.clone() else {
         return quickstart::run().await;
     };
-    let config = Config::load(&path)?;
+    let (text, config) = load(&path, &arguments).await?;
     let manifests = arguments
         .manifests
         .clone()
@@ -107,8 +124,11 @@ pub async fn run(arguments: Arguments) -> Result<(), Failure> {
         manifests,
         state_dir,
         take_over: arguments.take_over,
+        payload: arguments.payload.clone(),
     };
     let mut running = start(site).await?;
+    // Before anyone is told that it runs, and may want to stop it.
+    let stop = stop_signal();
     if arguments.log_target() == logs::Target::Table {
         let troubles = running.all_troubles.clone();
         running
@@ -117,16 +137,41 @@ pub async fn run(arguments: Arguments) -> Result<(), Failure> {
     } else {
         println!(
             "watching {}; admin page http://{}/",
-            running.manifests.display(),
+            running.fixed.manifests.display(),
             running.admin
         );
     }
-    let kept = running.keep(Some(&path), stop_signal()).await?;
-    println!(
-        "stopped; {kept} proxies keep running. The next start takes them on; remove their \
-         manifests while the engine runs to delete them."
-    );
+    let file = ConfigFile::new(&path, Some(text), running.keeper.watch().beside(&path));
+    let kept = running.keep(file, &arguments, stop).await?;
+    println!("{}", farewell(kept));
     Ok(())
+}
+
+/// Reads the configuration. With one that has faults, those of the manifests are told too.
+async fn load(path: &Path, arguments: &Arguments) -> Result<(String, Config), Failure> {
+    let (file, flag) = (path.to_owned(), arguments.manifests.clone());
+    let read = move || {
+        let text = std::fs::read_to_string(&file);
+        let again = text.as_ref().ok().cloned().unwrap_or_default();
+        Config::of(&file, text)
+            .map(|config| (again, config))
+            .map_err(|Faulty { failure, partly }| {
+                let named = partly.and_then(|config| config.manifests);
+                let faults = flag
+                    .or(named)
+                    .map(|dir| Manifests::new(dir).scan().faults)
+                    .unwrap_or_default();
+                failure.and(faults)
+            })
+    };
+    Reader::new(path.display())
+        .read(PATIENCE, read)
+        .await
+        .map_err(|late| {
+            Failure::refused(format!(
+                "--config: {late}: see whether its file system answers"
+            ))
+        })?
 }
 
 /// What one standalone engine works with.
@@ -135,6 +180,7 @@ struct Site {
     manifests: PathBuf,
     state_dir: PathBuf,
     take_over: bool,
+    payload: PayloadArguments,
 }
 
 /// The state directory: the flag, else the configuration, else the user's.
@@ -160,33 +206,13 @@ pub fn state_dir(flag: Option<&Path>, config: Option<&Config>) -> Result<PathBuf
         })
 }
 
-/// A running engine and everything beside it.
-struct Running {
-    handle: Handle,
-    keeper: Keeper,
-    config: Config,
-    config_troubles: Troubles,
-    all_troubles: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    engine: JoinHandle<Result<(), egress_engine::store::StoreError>>,
-    stop_engine: tokio::sync::oneshot::Sender<()>,
-    prune: mpsc::Receiver<admin::PruneRequest>,
-    helpers: Vec<JoinHandle<()>>,
-    store: FileStore,
-    _host_lock: host_lock::HostLock,
-    credentials: Arc<StandaloneCredentials>,
-    state_dir: PathBuf,
-    manifests: PathBuf,
-    admin: std::net::SocketAddr,
-    calls: CallMetrics,
-    figures: StandaloneMetrics,
-}
-
 async fn start(site: Site) -> Result<Running, Failure> {
     let Site {
         config,
         manifests,
         state_dir,
         take_over,
+        payload,
     } = site;
     let listener = TcpListener::bind(config.admin.listen).await.map_err(|e| {
         Failure::refused(format!(
@@ -197,18 +223,14 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let admin = listener
         .local_addr()
         .map_err(|e| Failure::failed(format!("admin page: {e}")))?;
-    std::fs::read_dir(&manifests).map_err(|e| {
-        Failure::refused(format!(
-            "--manifests: {}: cannot be read ({e}): name a readable directory",
-            manifests.display()
-        ))
-    })?;
+    look_at_directory(&manifests).await?;
     let store = open_store(&config, &state_dir, take_over).await?;
     let host_lock = host_lock::HostLock::take(&config.installation())?;
     let names: Vec<ProviderName> = config.providers.iter().map(|p| p.name.clone()).collect();
     let rebuilt = rebuild::rebuild(&store, &names).await?;
     if rebuilt > 0 {
-        tracing::warn!("{rebuilt} records were lost and are rebuilt from the machines' marks");
+        let records = counted(rebuilt, "lost record was", "lost records were");
+        tracing::warn!("{records} rebuilt from the marks of machines");
     }
 
     let calls = CallMetrics::default();
@@ -217,8 +239,8 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let figures = StandaloneMetrics::default();
     let registry = Arc::new(registry(&engine_metrics, &calls, &sweeps, &figures));
     let providers = Arc::new(Providers::new(observed(
-        &config, &store, &state_dir, &calls,
-    )?));
+        &config, &store, &state_dir, &payload, &calls,
+    )));
     let credentials = Arc::new(StandaloneCredentials::new(store.credentials()));
     let parts = Parts {
         store: Arc::new(store.clone()),
@@ -229,16 +251,12 @@ async fn start(site: Site) -> Result<Running, Failure> {
     };
     let (engine, handle) = Engine::new(parts, engine_metrics);
     let records = engine.load().await.map_err(|e| Failure::refused_by(&e))?;
-    let mut keeping = Manifests::new(manifests.clone());
-    if records.is_empty() {
-        // Nothing runs yet that a refusal could take down.
-        refuse_faults(&keeping.scan(), &config)?;
-    }
+    let has_records = !records.is_empty();
     let mut recorded: Vec<(ProxyId, MachineUid)> = Vec::new();
     for (id, record) in records {
         match record {
             Ok(record) => recorded.push((id, record.machine_uid)),
-            Err(e) => tracing::error!(proxy = %id, "{e}"),
+            Err(e) => tracing::error!(proxy = %id, "{}", e.chain()),
         }
     }
 
@@ -254,6 +272,28 @@ async fn start(site: Site) -> Result<Running, Failure> {
         let read = |t: &Troubles| t.lock().unwrap_or_else(PoisonError::into_inner).clone();
         sources.iter().flat_map(read).collect()
     });
+    let mut keeper = Keeper::new(
+        handle.clone(),
+        store.clone(),
+        credentials.clone(),
+        manifests.clone(),
+        recorded.iter().cloned(),
+        manifest_troubles,
+        figures.clone(),
+    );
+    if !has_records {
+        // Nothing runs yet that a refusal could take down.
+        refuse_faults(&keeper.scan(PATIENCE).await, &config)?;
+    }
+    let (stop_engine, stopped) = tokio::sync::oneshot::channel::<()>();
+    let engine = tokio::spawn(engine.run(async {
+        let _ = stopped.await;
+    }));
+    // Whoever asks the page is to find all that is recorded on it.
+    let first = keeper.scan(FIRST_SCAN).await;
+    keeper.apply(&first, &config).await;
+    look_once(&handle, &recorded).await;
+
     let token = admin::write_token(&state_dir)?;
     store
         .write_admin(admin)
@@ -269,30 +309,24 @@ async fn start(site: Site) -> Result<Running, Failure> {
                 tracing::error!("the admin page ended: {e}");
             }
         }),
-        tokio::spawn(check_forever(providers.clone(), provider_troubles)),
+        tokio::spawn(checker::check_forever(providers.clone(), provider_troubles)),
         tokio::spawn(sweeper::sweep_forever(
             handle.clone(),
             store.clone(),
             sweeps,
         )),
     ];
-    let keeper = Keeper::new(
-        handle.clone(),
-        store.clone(),
-        credentials.clone(),
-        keeping,
-        recorded,
-        manifest_troubles,
-        figures.clone(),
-    );
-    let (stop_engine, stopped) = tokio::sync::oneshot::channel::<()>();
-    let engine = tokio::spawn(engine.run(async {
-        let _ = stopped.await;
-    }));
+    let fixed = Fixed {
+        installation: config.installation(),
+        listen: config.admin.listen,
+        manifests,
+        state_dir,
+    };
     Ok(Running {
         handle,
         keeper,
         config,
+        fixed,
         config_troubles,
         all_troubles,
         engine,
@@ -302,35 +336,56 @@ async fn start(site: Site) -> Result<Running, Failure> {
         store,
         _host_lock: host_lock,
         credentials,
-        state_dir,
-        manifests,
         admin,
         calls,
         figures,
     })
 }
 
+/// Refuses a manifest directory that cannot be read at the start.
+async fn look_at_directory(dir: &Path) -> Result<(), Failure> {
+    let path = dir.to_owned();
+    let read = move || std::fs::read_dir(path).map(drop);
+    let refused = |why: String| {
+        Failure::refused(format!(
+            "--manifests: {}: {why}: name a readable directory",
+            dir.display()
+        ))
+    };
+    Reader::new("it")
+        .read(PATIENCE, read)
+        .await
+        .map_err(refused)?
+        .map_err(|e: io::Error| refused(format!("cannot be read ({e})")))
+}
+
+/// Waits a moment for the first look at each of these.
+async fn look_once(handle: &Handle, recorded: &[(ProxyId, MachineUid)]) {
+    let mut changes = handle.changes();
+    let all = async {
+        while recorded.iter().any(|(id, _)| handle.view(id).is_none()) {
+            if changes.changed().await.is_err() {
+                break;
+            }
+        }
+    };
+    // A hypervisor that hangs must not keep the page away.
+    let _late = tokio::time::timeout(FIRST_LOOK, all).await;
+}
+
 /// Every fault of the manifests, where there is any.
-fn refuse_faults(scan: &manifests::Scan, config: &Config) -> Result<(), Failure> {
+fn refuse_faults(scan: &Scan, config: &Config) -> Result<(), Failure> {
     let mut lines = scan.faults.clone();
     for (id, declared) in &scan.proxies {
-        let manifests::Declared::Sound(proxy) = declared else {
-            continue; // among the faults of its file
+        let mut findings = match declared {
+            Declared::Sound(_) | Declared::Faulty(_, None) => Vec::new(),
+            Declared::Faulty(told, Some(_)) => told.clone(),
         };
-        let provider = &proxy.spec.provider;
-        let abilities = config.abilities(provider);
-        if abilities.is_none() {
-            let known: Vec<&str> = config.providers.iter().map(|p| p.name.as_str()).collect();
-            let finding = Finding::new(
-                "spec.provider",
-                provider,
-                "no provider of this name is configured",
-                format!("use one of {}, or configure it", known.join(", ")),
-            );
-            lines.push(format!("{id}: {finding}"));
+        let told = findings.len(); // among the faults of its file
+        if let Declared::Sound(proxy) | Declared::Faulty(_, Some(proxy)) = declared {
+            add_unreported(&mut findings, config.refuses(proxy));
         }
-        let refused = proxy.accept(abilities.as_ref()).err().unwrap_or_default();
-        lines.extend(refused.iter().map(|finding| format!("{id}: {finding}")));
+        lines.extend(findings[told..].iter().map(|f| format!("{id}: {f}")));
     }
     if lines.is_empty() {
         lines.clone_from(&scan.gaps); // a file that cannot be read at all
@@ -361,13 +416,14 @@ fn observed(
     config: &Config,
     store: &FileStore,
     state_dir: &Path,
+    payload: &PayloadArguments,
     calls: &CallMetrics,
-) -> Result<Vec<Arc<dyn Provider>>, Failure> {
-    let providers = config.providers(&store.identity(), state_dir)?;
-    Ok(providers
+) -> Vec<Arc<dyn Provider>> {
+    config
+        .providers(&store.identity(), state_dir, payload)
         .into_iter()
         .map(|p| Arc::new(Observed::new(p, calls)) as Arc<dyn Provider>)
-        .collect())
+        .collect()
 }
 
 /// Every figure of the product under its name.
@@ -383,162 +439,4 @@ pub fn registry(
     sweeps.register(&mut registry);
     figures.register(&mut registry);
     registry
-}
-
-impl Running {
-    /// Follows manifests and configuration until `stop`; then ends the engine. Answers with
-    /// how many proxies keep running.
-    async fn keep(
-        mut self,
-        config_path: Option<&Path>,
-        stop: impl Future<Output = ()>,
-    ) -> Result<usize, Failure> {
-        let mut watch = watch::Watch::new();
-        watch.add(&self.manifests);
-        if let Some(dir) = config_path.and_then(Path::parent) {
-            watch.add(if dir.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                dir
-            });
-        }
-        let mut config_text = config_path.and_then(|p| std::fs::read(p).ok());
-        tokio::pin!(stop);
-        let ended = loop {
-            let again = self.keeper.turn(&self.config).await;
-            // An engine with nothing to write would not notice.
-            if let Err(e) = self.store.check_lock() {
-                break Some(Ok(Err(e)));
-            }
-            tokio::select! {
-                () = &mut stop => break None,
-                result = &mut self.engine => break Some(result),
-                () = watch.changed() => {}
-                () = tokio::time::sleep(again.unwrap_or(RESCAN)) => watch.add(&self.manifests),
-                Some(answer) = self.prune.recv() => {
-                    let pruned = self.keeper.prune(&self.config).await;
-                    let _ = answer.send(pruned);
-                }
-            }
-            if let Some(path) = config_path {
-                let text = std::fs::read(path).ok();
-                if text != config_text {
-                    config_text = text;
-                    self.reload(path);
-                }
-            }
-        };
-        self.end(ended).await
-    }
-
-    /// Takes a changed configuration on; a broken one changes nothing.
-    fn reload(&mut self, path: &Path) {
-        let loaded = Config::load(path).and_then(|config| {
-            let providers = observed(&config, &self.store, &self.state_dir, &self.calls)?;
-            Ok((config, providers))
-        });
-        let troubles = match loaded {
-            Ok((config, providers)) => {
-                let mut troubles = Vec::new();
-                if config.installation() != self.config.installation()
-                    || config.admin.listen != self.config.admin.listen
-                {
-                    troubles.push(format!(
-                        "{}: installation or admin.listen changed: restart to take it on",
-                        path.display()
-                    ));
-                }
-                self.handle.parts().providers.replace(providers);
-                self.config = config;
-                self.handle.wake_all();
-                self.figures.note_reload();
-                tracing::info!("the changed configuration is in force");
-                troubles
-            }
-            Err(failure) => {
-                self.figures.note_broken_reload();
-                let lines = failure.into_lines();
-                for line in &lines {
-                    tracing::error!("{line}: the configuration before stays in force");
-                }
-                lines
-            }
-        };
-        *self
-            .config_troubles
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = troubles;
-    }
-
-    async fn end(
-        self,
-        ended: Option<Result<Result<(), egress_engine::store::StoreError>, tokio::task::JoinError>>,
-    ) -> Result<usize, Failure> {
-        for helper in &self.helpers {
-            helper.abort();
-        }
-        let result = if let Some(result) = ended {
-            result
-        } else {
-            let _ = self.stop_engine.send(());
-            self.engine.await
-        };
-        // Another engine may live in a directory that was replaced.
-        if self.store.check_lock().is_ok() {
-            admin::remove_token(&self.state_dir);
-            let _ = self.store.remove_admin();
-        }
-        match result {
-            Ok(Ok(())) => Ok(self.keeper.count()),
-            Ok(Err(e)) => Err(Failure::failed(format!("stopped: {e}"))),
-            Err(e) => Err(Failure::failed(format!("the engine ended: {e}"))),
-        }
-    }
-}
-
-/// Checks every provider now and then, and keeps what stands in the way.
-async fn check_forever(providers: Arc<Providers>, troubles: Troubles) {
-    loop {
-        let mut found = Vec::new();
-        for lane in providers.all() {
-            let provider = lane.provider();
-            match provider.check().await {
-                Ok(report) => {
-                    for finding in &report.findings {
-                        let line = format!(
-                            "provider {}: {}: {}: {}",
-                            provider.name(),
-                            finding.reason,
-                            finding.found,
-                            finding.remedy
-                        );
-                        if finding.severity == Severity::Error {
-                            found.push(line);
-                        } else {
-                            tracing::warn!("{line}");
-                        }
-                    }
-                    debug_assert_eq!(
-                        report.reason() == CheckReason::Ready,
-                        report
-                            .findings
-                            .iter()
-                            .all(|f| f.severity == Severity::Warning)
-                    );
-                }
-                Err(e) => found.push(format!("provider {}: {}", provider.name(), e.chain())),
-            }
-        }
-        for line in &found {
-            tracing::error!("{line}");
-        }
-        let sooner = !found.is_empty();
-        *troubles.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        tokio::time::sleep(if sooner {
-            CHECK_PERIOD / 20
-        } else {
-            CHECK_PERIOD
-        })
-        .await;
-    }
 }

@@ -3,8 +3,12 @@
 //! The curl lines hold passwords. They live as long as this command, on addresses of this
 //! host, and are the one exception to "no secret is printed".
 
-use super::{Running, Site, start};
-use crate::{config::Config, failure::Failure, stop_signal};
+use super::{Site, reader::PATIENCE, running::Running, start};
+use crate::{
+    config::{Config, PayloadArguments},
+    failure::Failure,
+    stop_signal,
+};
 use egress_core::{
     ProxyId,
     proxy::AuthSource,
@@ -24,7 +28,7 @@ use uuid::Uuid;
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 /// How long three processes may take to start before the user is told that they wait.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STARTING: Duration = Duration::from_secs(30);
 
 /// Each directory has an installation of its own: one quick start must not take the machines
 /// of another for its own lost ones.
@@ -60,6 +64,7 @@ pub async fn run() -> Result<(), Failure> {
         manifests: manifests.clone(),
         state_dir: root.join("state"),
         take_over: false,
+        payload: PayloadArguments::default(),
     };
 
     let echo = TcpListener::bind("127.0.0.1:0")
@@ -72,10 +77,12 @@ pub async fn run() -> Result<(), Failure> {
 
     println!("Starting three proxies on this host...\n");
     let running = start(site).await?;
+    // Before anyone is told that it runs, and may want to stop it.
+    let stop = stop_signal();
     let (handle, credentials, state) = (
         running.handle.clone(),
         running.credentials.clone(),
-        running.state_dir.clone(),
+        running.fixed.state_dir.clone(),
     );
     let shown = tokio::spawn(async move {
         for name in NAMES {
@@ -90,7 +97,7 @@ pub async fn run() -> Result<(), Failure> {
         );
         let _ = std::io::stdout().flush();
     });
-    let result = keep(running, &manifests).await;
+    let result = keep(running, &manifests, stop).await;
     shown.abort();
     echo.abort();
     result?;
@@ -100,12 +107,15 @@ pub async fn run() -> Result<(), Failure> {
 }
 
 /// Runs until a signal, then takes the manifests away and waits until all is gone.
-async fn keep(mut running: Running, manifests: &Path) -> Result<(), Failure> {
+async fn keep(
+    mut running: Running,
+    manifests: &Path,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
     let config = running.config.clone();
-    let stop = stop_signal();
     tokio::pin!(stop);
     loop {
-        running.keeper.turn(&config).await;
+        turn(&mut running, &config).await;
         tokio::select! {
             () = &mut stop => break,
             result = &mut running.engine => return running.end(Some(result)).await.map(|_| ()),
@@ -122,7 +132,7 @@ async fn keep(mut running: Running, manifests: &Path) -> Result<(), Failure> {
     let removal = async {
         running.keeper.prune(&config).await;
         loop {
-            let again = running.keeper.turn(&config).await;
+            let again = turn(&mut running, &config).await;
             if running.keeper.count() == 0 {
                 return;
             }
@@ -137,6 +147,12 @@ async fn keep(mut running: Running, manifests: &Path) -> Result<(), Failure> {
             "stopped before the proxies were gone: run `egress-proxies standalone` again to remove them",
         )),
     }
+}
+
+/// Reads the manifests and tells the engine. Answers with when to do so again.
+async fn turn(running: &mut Running, config: &Config) -> Option<Duration> {
+    let scan = running.keeper.scan(PATIENCE).await;
+    running.keeper.apply(&scan, config).await
 }
 
 async fn show(
@@ -158,7 +174,7 @@ async fn show(
         if serving.is_some_and(|c| c.status == ConditionStatus::True) {
             break;
         }
-        if tokio::time::timeout(PATIENCE, changes.changed())
+        if tokio::time::timeout(STARTING, changes.changed())
             .await
             .is_err()
             && !told

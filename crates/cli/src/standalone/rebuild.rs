@@ -1,7 +1,7 @@
 //! A state directory that was lost is rebuilt from the marks of the machines that run.
 
 use crate::failure::Failure;
-use egress_core::{Claim, Mark, ProviderName, ProxyId, Record, Standing};
+use egress_core::{Claim, Mark, ProviderName, ProxyId, Record};
 use egress_engine::store::{Store, StoreError, file::FileStore};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,25 +92,12 @@ async fn rebuild_one(store: &FileStore, incarnation: u64, mark: Mark) -> Result<
         .set_incarnation(&mark.proxy, incarnation - 1)
         .await
         .map_err(refused)?;
-    let mut record = Record::new(mark.uid, store.identity().installation, mark.proxy.clone());
+    let proxy = mark.proxy.clone();
+    let installation = store.identity().installation;
+    let mut record = Record::new(mark.uid.clone(), installation, proxy.clone());
     record.last_attempt = mark.attempt;
-    record.claim = Some(Claim {
-        provider: mark.provider,
-        cluster: mark.cluster,
-        slot: mark.slot,
-        host: None,
-        attempt: mark.attempt,
-        standing: Standing::Seen,
-        handles: Vec::new(),
-        mac: None,
-        seed: None,
-        unsettled: false,
-        retiring: None,
-    });
-    store
-        .save(&mark.proxy, &record, None)
-        .await
-        .map_err(refused)?;
-    tracing::warn!(proxy = %mark.proxy, "the record was lost and is rebuilt from the machine's mark");
+    record.claim = Some(Claim::found(mark));
+    store.save(&proxy, &record, None).await.map_err(refused)?;
+    tracing::warn!(%proxy, "the record was lost and is rebuilt from the machine's mark");
     Ok(())
 }

@@ -30,11 +30,12 @@ pub async fn draw(handle: Handle, troubles: Arc<dyn Fn() -> Vec<String> + Send +
 /// Draws over the `before` lines of the last frame; answers with how many lines it drew.
 fn frame(handle: &Handle, troubles: &[String], before: usize) -> usize {
     let (columns, lines) = size();
+    let now = jiff::Timestamp::now();
     let rows: Vec<get::Row> = handle
         .views()
         .iter()
         .filter_map(|view| serde_json::to_value(ProxyJson::from(view.as_ref())).ok())
-        .map(|value| get::Row::from(&value))
+        .map(|value| get::Row::of(&value, now))
         .collect();
     let table = get::table(&rows, columns);
     let tail: Vec<String> = troubles

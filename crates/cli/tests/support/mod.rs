@@ -125,6 +125,7 @@ pub struct Site {
     dir: TempDir,
     pub installation: String,
     state: PathBuf,
+    program: PathBuf,
 }
 
 impl Site {
@@ -140,6 +141,7 @@ impl Site {
             dir,
             installation,
             state,
+            program: PROGRAM.into(),
         };
         fs::create_dir(site.manifests()).expect("a directory");
         site.configure(first_port, first_port + 99);
@@ -158,6 +160,10 @@ impl Site {
     /// Uses another state directory.
     pub fn set_state(&mut self, dir: PathBuf) {
         self.state = dir;
+    }
+    /// Starts its engines from this file.
+    pub fn set_program(&mut self, program: PathBuf) {
+        self.program = program;
     }
     pub fn config(&self) -> PathBuf {
         self.path("config.yaml")
@@ -189,7 +195,7 @@ impl Site {
     }
 
     fn standalone(&self, more: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(&self.program);
         command.arg("standalone").arg("--config").arg(self.config());
         command
             .arg("--manifests")
@@ -402,6 +408,17 @@ impl Drop for Site {
     fn drop(&mut self) {
         end_machines(&self.installation);
     }
+}
+
+/// A running site with Proxies `a`, `b` and `c` that serve.
+pub fn three(topic: &str, first_port: u16) -> (Site, Running) {
+    let site = Site::new(topic, first_port);
+    for name in ["a", "b", "c"] {
+        site.declare(name);
+    }
+    let engine = site.start();
+    site.wait_serving(&["a", "b", "c"]);
+    (site, engine)
 }
 
 /// How an engine refused to start.

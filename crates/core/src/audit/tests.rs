@@ -130,6 +130,15 @@ fn cases() -> Vec<(Violation, Desired, Observed, Plan)> {
             bad(vec![Create]),
         ),
         (
+            Violation::CreateWithoutUserData,
+            run(),
+            Observed {
+                user_data_missing: Some("ConfigMap shop/extra is missing".into()),
+                ..absent(holding(sent()))
+            },
+            bad(vec![Create]),
+        ),
+        (
             Violation::EffectUnseen,
             gone(),
             Observed {
@@ -320,13 +329,14 @@ fn every_violation_has_a_bad_plan() {
         Violation::ReleasedUnwanted => 19,
         Violation::SlotSwapped => 20,
         Violation::WentBackwards => 21,
-        Violation::Stalled => 22,
+        Violation::CreateWithoutUserData => 22,
+        Violation::Stalled => 23,
     };
     let numbers: HashSet<usize> = cases()
         .iter()
         .map(|(violation, ..)| number(*violation))
         .collect();
-    assert_eq!(numbers, (0..23).collect::<HashSet<_>>());
+    assert_eq!(numbers, (0..24).collect::<HashSet<_>>());
 }
 
 #[test]

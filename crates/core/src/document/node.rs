@@ -1,6 +1,9 @@
 //! The document as a tree that faults can be taken out of, and its `serde` deserializer.
 
-use super::fault::{Fault, Segment};
+use super::{
+    fault::{Fault, Segment},
+    filling::{FILLINGS, Filling},
+};
 use crate::finding::shortened;
 use serde::{
     Deserializer,
@@ -22,8 +25,9 @@ pub(super) enum Node {
     Map(Vec<(String, Node)>),
     /// Reported and taken out. It keeps its place, so that paths of others stay right.
     Removed,
-    /// In place of a required field that is missing: answers whatever is asked for.
-    Filler,
+    /// In place of a required field that is missing: answers whatever is asked for, by the
+    /// n-th way of [`FILLINGS`].
+    Filler(usize),
 }
 
 impl From<Value> for Node {
@@ -78,6 +82,18 @@ impl Node {
         }
     }
 
+    /// Fills in something else, where the type did not take what was filled in before;
+    /// `false` when there is nothing else, or this is no filling.
+    pub(super) const fn fill_otherwise(&mut self) -> bool {
+        match self {
+            Self::Filler(way) if *way + 1 < FILLINGS.len() => {
+                *way += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The value as a person would write it, shortened. Of lists and maps only the shape, as
     /// a secret may be within.
     pub(super) fn written(&self) -> String {
@@ -92,7 +108,7 @@ impl Node {
                 let keys: Vec<_> = entries.iter().map(|(key, _)| key.as_str()).collect();
                 shortened(&format!("{{{}}}", keys.join(", ")))
             }
-            Self::Removed | Self::Filler => String::new(),
+            Self::Removed | Self::Filler(_) => String::new(),
         }
     }
 }
@@ -114,7 +130,7 @@ macro_rules! hinted {
     ($($method:ident)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
             match self {
-                Node::Filler => Filling { depth: 0 }.$method(visitor),
+                Node::Filler(way) => Filling::of(*way).$method(visitor),
                 _ => self.deserialize_any(visitor),
             }
         })*
@@ -138,9 +154,9 @@ impl<'de> Deserializer<'de> for &'de Node {
                 }
             }
             Node::Text(text) => visitor.visit_borrowed_str(text),
-            Node::List(items) => visitor.visit_seq(Items { items, next: 0 }),
+            Node::List(items) => visitor.visit_seq(Items::new(items)),
             Node::Map(entries) => visitor.visit_map(Fields::new(entries, &[])),
-            Node::Filler => Filling { depth: 0 }.deserialize_any(visitor),
+            Node::Filler(way) => Filling::of(*way).deserialize_any(visitor),
         }
     }
 
@@ -154,7 +170,7 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self {
-            Node::Null | Node::Removed | Node::Filler => visitor.visit_none(),
+            Node::Null | Node::Removed | Node::Filler(_) => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -200,7 +216,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     ) -> Result<V::Value, Fault> {
         match self {
             Node::Map(entries) => visitor.visit_map(Fields::new(entries, fields)),
-            Node::Filler => Filling { depth: 0 }.deserialize_struct(name, fields, visitor),
+            Node::Filler(way) => Filling::of(*way).deserialize_struct(name, fields, visitor),
             // A derived visitor would take a list's items for the fields, in order.
             Node::List(_) => Err(Fault::invalid_type(Unexpected::Seq, &visitor)),
             _ => self.deserialize_any(visitor),
@@ -229,20 +245,26 @@ impl<'de> Deserializer<'de> for &'de Node {
                     }),
                     (None, _) if entries.is_empty() => Err(Fault::variants(0, variants)),
                     // Its choice was reported and taken out.
-                    (None, _) => Filling { depth: 0 }.deserialize_enum(name, variants, visitor),
+                    (None, _) => Filling::of(0).deserialize_enum(name, variants, visitor),
                     (Some(_), more) => Err(Fault::variants(1 + more, variants)),
                 }
             }
-            Node::Filler => Filling { depth: 0 }.deserialize_enum(name, variants, visitor),
+            Node::Filler(way) => Filling::of(*way).deserialize_enum(name, variants, visitor),
             _ => Err(Fault::variants(0, variants)),
         }
     }
 }
 
 /// The items of a list, by their place as written.
-struct Items<'de> {
+pub(super) struct Items<'de> {
     items: &'de [Node],
     next: usize,
+}
+
+impl<'de> Items<'de> {
+    pub(super) fn new(items: &'de [Node]) -> Self {
+        Self { items, next: 0 }
+    }
 }
 
 impl<'de> SeqAccess<'de> for Items<'de> {
@@ -267,7 +289,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 }
 
 /// The entries of a map.
-struct Fields<'de> {
+pub(super) struct Fields<'de> {
     entries: std::slice::Iter<'de, (String, Node)>,
     /// Of these, one without a value counts as not written.
     optional: &'static [&'static str],
@@ -275,7 +297,7 @@ struct Fields<'de> {
 }
 
 impl<'de> Fields<'de> {
-    fn new(entries: &'de [(String, Node)], optional: &'static [&'static str]) -> Self {
+    pub(super) fn new(entries: &'de [(String, Node)], optional: &'static [&'static str]) -> Self {
         Self {
             entries: entries.iter(),
             optional,
@@ -364,196 +386,5 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         self.content(|node| node.deserialize_struct("", fields, visitor))
-    }
-}
-
-/// Something empty of whatever type is asked for.
-#[derive(Clone, Copy)]
-struct Filling {
-    depth: u8,
-}
-
-impl Filling {
-    /// How deep required structs may lie within each other; a type that contains itself
-    /// ends here.
-    const MAX_DEPTH: u8 = 16;
-
-    fn inner(self) -> Result<Self, Fault> {
-        if self.depth == Self::MAX_DEPTH {
-            return Err(Fault::custom("required fields lie too deep"));
-        }
-        Ok(Self {
-            depth: self.depth + 1,
-        })
-    }
-}
-
-macro_rules! filled {
-    ($($method:ident => $visit:ident($($value:expr)?);)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-            visitor.$visit($($value)?)
-        })*
-    };
-}
-
-impl<'de> Deserializer<'de> for Filling {
-    type Error = Fault;
-
-    filled! {
-        deserialize_any => visit_unit();
-        deserialize_bool => visit_bool(false);
-        deserialize_i8 => visit_u64(0);
-        deserialize_i16 => visit_u64(0);
-        deserialize_i32 => visit_u64(0);
-        deserialize_i64 => visit_u64(0);
-        deserialize_u8 => visit_u64(0);
-        deserialize_u16 => visit_u64(0);
-        deserialize_u32 => visit_u64(0);
-        deserialize_u64 => visit_u64(0);
-        deserialize_f32 => visit_f64(0.0);
-        deserialize_f64 => visit_f64(0.0);
-        deserialize_char => visit_char(' ');
-        deserialize_str => visit_borrowed_str("");
-        deserialize_string => visit_borrowed_str("");
-        deserialize_bytes => visit_borrowed_bytes(&[]);
-        deserialize_byte_buf => visit_borrowed_bytes(&[]);
-        deserialize_option => visit_none();
-        deserialize_unit => visit_unit();
-        deserialize_seq => visit_seq(Items { items: &[], next: 0 });
-        deserialize_map => visit_map(Fields::new(&[], &[]));
-        deserialize_identifier => visit_borrowed_str("");
-        deserialize_ignored_any => visit_unit();
-    }
-
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        visitor.visit_unit()
-    }
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        visitor.visit_newtype_struct(self.inner()?)
-    }
-    fn deserialize_tuple<V: Visitor<'de>>(
-        self,
-        length: usize,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        visitor.visit_seq(FilledItems {
-            left: length,
-            filling: self.inner()?,
-        })
-    }
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        length: usize,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.deserialize_tuple(length, visitor)
-    }
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        visitor.visit_map(FilledFields {
-            fields: fields.iter(),
-            filling: self.inner()?,
-        })
-    }
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        let variant = variants.first().copied().unwrap_or_default();
-        visitor.visit_enum(FilledChoice {
-            variant,
-            filling: self.inner()?,
-        })
-    }
-}
-
-struct FilledItems {
-    left: usize,
-    filling: Filling,
-}
-
-impl<'de> SeqAccess<'de> for FilledItems {
-    type Error = Fault;
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Fault> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        self.left -= 1;
-        seed.deserialize(self.filling).map(Some)
-    }
-}
-
-struct FilledFields {
-    fields: std::slice::Iter<'static, &'static str>,
-    filling: Filling,
-}
-
-impl<'de> MapAccess<'de> for FilledFields {
-    type Error = Fault;
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Fault> {
-        match self.fields.next() {
-            Some(field) => seed
-                .deserialize(BorrowedStrDeserializer::<Fault>::new(field))
-                .map(Some),
-            None => Ok(None),
-        }
-    }
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
-        seed.deserialize(self.filling)
-    }
-}
-
-struct FilledChoice {
-    variant: &'static str,
-    filling: Filling,
-}
-
-impl<'de> EnumAccess<'de> for FilledChoice {
-    type Error = Fault;
-    type Variant = Self;
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Fault> {
-        let variant = seed.deserialize(BorrowedStrDeserializer::<Fault>::new(self.variant))?;
-        Ok((variant, self))
-    }
-}
-
-impl<'de> VariantAccess<'de> for FilledChoice {
-    type Error = Fault;
-    fn unit_variant(self) -> Result<(), Fault> {
-        Ok(())
-    }
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Fault> {
-        seed.deserialize(self.filling)
-    }
-    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Fault> {
-        self.filling.deserialize_tuple(length, visitor)
-    }
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.filling.deserialize_struct("", fields, visitor)
     }
 }

@@ -264,6 +264,44 @@ fn what_validation_finds_is_added_where_the_structure_was_sound() {
     assert!(both.into_result().is_err());
 }
 
+/// A type whose required fields take no empty text and no zero.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Strict {
+    name: crate::ProviderName,
+    address: std::net::IpAddr,
+    socket: std::net::SocketAddr,
+    network: ipnet::IpNet,
+    count: std::num::NonZeroU8,
+    rest: i64,
+}
+
+#[test]
+fn a_bad_field_that_takes_no_empty_value_hides_nothing_of_its_block() {
+    let blocks = json!([
+        {"name": "Bad Name", "address": 5, "socket": "here", "count": 0, "rest": -1},
+        {"name": "good", "address": "::1", "socket": "[::1]:1", "network": "::/0", "count": 1, "rest": -2},
+    ]);
+    let reading = read_document::<Vec<Strict>>(blocks).checked(|blocks| {
+        let negative = blocks.iter().enumerate().filter(|(_, b)| b.rest < 0);
+        negative
+            .map(|(i, b)| Finding::new(format!("[{i}].rest"), b.rest, "is negative", "write 0"))
+            .collect()
+    });
+    let paths: Vec<&str> = reading.findings.iter().map(|f| f.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "[0].address",
+            "[0].count",
+            "[0].name",
+            "[0].socket",
+            "[0].network",
+            "[0].rest",
+            "[1].rest"
+        ]
+    );
+}
+
 #[test]
 fn a_document_of_the_wrong_kind_is_told_as_a_whole() {
     assert_eq!(

@@ -182,6 +182,20 @@ fn the_second_replacement_in_a_row_waits_and_each_after_it_twice_as_long() {
 }
 
 #[test]
+fn a_changed_wish_ends_every_wait_for_what_failed_as_it_was_before() {
+    let mut history = History::default();
+    for at in [0, 10, 20] {
+        history.note_replacement(secs(at));
+    }
+    history.note_failure(trouble(ErrorClass::Permanent), &key(), secs(20));
+    history.note_look_failed(trouble(ErrorClass::Transient), &key(), secs(20));
+    assert!(history.replace_at() > secs(21));
+    history.note_changed();
+    assert_eq!(history.holding(secs(21)), None);
+    assert_eq!(history.replace_at(), Duration::ZERO);
+}
+
+#[test]
 fn the_boot_timer_runs_while_there_is_no_address_and_stops_with_the_first() {
     let record = holding(claim(Standing::Started));
     let unreported = || machine(MachineState::Running(Addresses::Unreported));

@@ -1,6 +1,6 @@
 //! Where a machine is to be, written down before anything is asked for.
 
-use super::{ClusterId, Host, ProviderName, Slot};
+use super::{ClusterId, Host, Mark, ProviderName, Slot};
 use serde::{Deserialize, Serialize};
 
 /// How the attempt of a claim stands. Later values are further on.
@@ -38,7 +38,8 @@ pub struct SeedVolume {
     pub location: String,
 }
 
-/// Why a machine is being taken down although its Proxy stays.
+/// Why a machine is being taken down. Once it is recorded the machine goes, whatever is wanted
+/// later, and nobody misses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Retirement {
     /// The user's machine, proxy or userData fields changed.
@@ -53,17 +54,20 @@ pub enum Retirement {
     NeverReported,
     /// Someone else holds the slot; what we left there is removed, theirs is not touched.
     SlotTaken,
+    /// The user deleted the Proxy. Declared again before all is gone, it gets another machine.
+    Deleted,
 }
 
 impl Retirement {
     /// Every cause.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SpecChanged,
         Self::ProviderChanged,
         Self::CrashLoop,
         Self::NoAgent,
         Self::NeverReported,
         Self::SlotTaken,
+        Self::Deleted,
     ];
     /// Whether the machine was at fault: then replacements that follow each other slow down.
     pub const fn is_fault(self) -> bool {
@@ -100,7 +104,26 @@ pub struct Claim {
     /// settle bound out before the slot is given up, even when a machine was seen since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unsettled: bool,
-    /// Set before the first deleting request of a replacement, so that a crash resumes it.
+    /// Set before the first deleting request, so that a crash resumes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retiring: Option<Retirement>,
+}
+
+impl Claim {
+    /// Where a machine is that was found by its mark.
+    pub fn found(mark: Mark) -> Self {
+        Self {
+            provider: mark.provider,
+            cluster: mark.cluster,
+            slot: mark.slot,
+            host: None,
+            attempt: mark.attempt,
+            standing: Standing::Seen,
+            handles: Vec::new(),
+            mac: None,
+            seed: None,
+            unsettled: false,
+            retiring: None,
+        }
+    }
 }

@@ -16,4 +16,4 @@ pub use mark::{Identity, MARK_PREFIX, Mark, Sighting, Whose, whose};
 pub use name::{ClusterId, Host, Installation, InvalidName, ProviderName, ProxyId, Slot, WriterId};
 pub use observed::{Addresses, MachineState, ObservedMachine, StopReason};
 pub use record::{Proven, Record, Spent, SpentWhy};
-pub use wanted::{ConfigHash, MachineSize, WantedMachine};
+pub use wanted::{CloudConfig, ConfigHash, MachineSize, WantedMachine};

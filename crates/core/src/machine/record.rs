@@ -2,7 +2,7 @@
 
 use super::{Claim, Installation, MachineUid, ProviderName, ProxyId, Slot};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Why a slot may not be taken again by this Proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,8 +29,8 @@ pub struct Spent {
 /// What the last proof showed. It stands until a newer proof fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proven {
-    /// Where the proxy answered with our key.
-    pub address: IpAddr,
+    /// Where the proxy answered with our key. Another address or port is not proven by it.
+    pub address: SocketAddr,
     /// The egress address the proof observed, once probes look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<IpAddr>,

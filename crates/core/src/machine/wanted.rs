@@ -40,6 +40,30 @@ impl fmt::Display for ConfigHash {
     }
 }
 
+/// The text of a user's cloud-config. It may hold secrets, so a debug print shows its length only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CloudConfig(String);
+
+impl CloudConfig {
+    /// How long a text may be, in bytes: as much as Kubernetes lets a Secret or a ConfigMap hold
+    /// in all. Neither the seed nor cloud-init sets a lower bound.
+    pub const MAX_BYTES: usize = 1024 * 1024;
+    /// The text as the user wrote it; the provider checks it.
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+    /// The text, for the seed alone.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for CloudConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CloudConfig({} bytes)", self.0.len())
+    }
+}
+
 /// All a provider needs to make one machine. Holds verifiers, never passwords.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedMachine {
@@ -51,4 +75,6 @@ pub struct WantedMachine {
     pub settings: ProxySettings,
     /// The fingerprint that goes into its mark.
     pub config_hash: ConfigHash,
+    /// The user's own cloud-config, where the provider takes one.
+    pub user_data: Option<CloudConfig>,
 }

@@ -9,7 +9,7 @@ use crate::{
         Claim, MachineKey, MachineState, ObservedMachine, Proven, Record, Retirement, SpentWhy,
         Standing, StopReason,
     },
-    proxy::{CredentialSight, Observed, Presence, ProviderSight, ProxySpec, Serving},
+    proxy::{CredentialSight, Observed, Presence, ProviderSight, ProxySpec, Serving, ServingFault},
 };
 use std::time::Duration;
 
@@ -61,6 +61,9 @@ fn claim(record: Option<&Record>, seen: &Observed) -> Plan {
     if let CredentialSight::Missing(what) = &seen.credential {
         return Plan::new(Phase::Pending).waiting(Waiting::SecretMissing(what.clone()), SOON * 5);
     }
+    if let Some(what) = &seen.user_data_missing {
+        return Plan::new(Phase::Pending).waiting(Waiting::UserDataMissing(what.clone()), SOON * 5);
+    }
     let left = seen.history.replace_at().saturating_sub(seen.now);
     if !left.is_zero() {
         return Plan::new(Phase::Pending).waiting(Waiting::ReplaceBackoff { left }, left);
@@ -99,7 +102,10 @@ fn present(spec: &ProxySpec, record: &Record, claim: &Claim, seen: &Observed) ->
     if let Some(why) = claim.retiring {
         return teardown::retire(claim, machine, seen, why);
     }
-    if claim.provider != spec.provider {
+    // A machine that serves is not taken away before the next one can be made.
+    let stays =
+        seen.user_data_missing.is_some() && matches!(machine.state, MachineState::Running(_));
+    if claim.provider != spec.provider && !stays {
         return begin_retiring(claim, machine, seen, Retirement::ProviderChanged);
     }
     let outdated = machine
@@ -123,7 +129,7 @@ fn present(spec: &ProxySpec, record: &Record, claim: &Claim, seen: &Observed) ->
             let waiting = Waiting::TaskRunning { step: step.clone() };
             Plan::new(Phase::Provisioning).waiting(waiting, SOON)
         }
-        _ if outdated => begin_retiring(claim, machine, seen, Retirement::SpecChanged),
+        _ if outdated && !stays => begin_retiring(claim, machine, seen, Retirement::SpecChanged),
         MachineState::InProgress { step } => create(claim, seen, creating(step)),
         MachineState::Stopped(StopReason::HalfMade) => create(claim, seen, creating("")),
         MachineState::Stopped(StopReason::NoAgent) => {
@@ -161,11 +167,15 @@ pub(super) fn not_owned(restore: &str) -> Plan {
     )
 }
 
-/// Calls `create`, unless the Secret it needs is missing or an earlier failure forbids it.
+/// Calls `create`, unless something of the user's that it needs is missing or an earlier failure
+/// forbids it.
 fn create(claim: &Claim, seen: &Observed, why: Waiting) -> Plan {
     let plan = Plan::new(Phase::Provisioning);
     if let CredentialSight::Missing(what) = &seen.credential {
         return plan.waiting(Waiting::SecretMissing(what.clone()), SOON * 5);
+    }
+    if let Some(what) = seen.user_data_missing.as_ref().filter(|_| seen.is_unmade()) {
+        return plan.waiting(Waiting::UserDataMissing(what.clone()), SOON * 5);
     }
     if let Some(wait) = held_back(Phase::Provisioning, seen) {
         return wait;
@@ -307,7 +317,7 @@ fn running(
     }
     match &seen.serving {
         Serving::NotAsked => plan,
-        Serving::Failed { .. } => {
+        Serving::Failed { fault, .. } => {
             let faults = seen.history.serving_faults();
             let patient = faults >= spec.failure_threshold.max(5);
             let wait = if patient {
@@ -315,14 +325,19 @@ fn running(
             } else {
                 probe_again(faults).min(steady)
             };
-            plan.waiting(Waiting::NotServing, wait)
+            let plan = plan.waiting(Waiting::NotServing, wait);
+            if *fault == ServingFault::AuthRejected {
+                exchange_credentials(plan, seen)
+            } else {
+                plan
+            }
         }
         Serving::Answered {
             endpoint,
             credential_generation,
         } => {
             let proven = Proven {
-                address: endpoint.ip(),
+                address: *endpoint,
                 egress: record.proven.as_ref().and_then(|p| p.egress),
                 credential_generation: *credential_generation,
             };
@@ -331,6 +346,26 @@ fn running(
             }
             seal(plan, record, claim, seen)
         }
+    }
+}
+
+/// The proxy refuses the credentials that are wanted now. Where a machine reads its
+/// configuration at each start, `create` sees to it that it is the present one; what a seed
+/// brought stays as it was.
+fn exchange_credentials(plan: Plan, seen: &Observed) -> Plan {
+    let rereads = matches!(
+        seen.provider,
+        ProviderSight::Configured { seals: false, .. }
+    );
+    if !rereads || seen.credential != CredentialSight::AtHand {
+        return plan;
+    }
+    match held_back(Phase::Running, seen) {
+        Some(wait) => Plan {
+            actions: plan.actions,
+            ..wait
+        },
+        None => plan.then(Action::Create),
     }
 }
 

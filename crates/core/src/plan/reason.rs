@@ -67,6 +67,8 @@ pub enum Waiting {
     ProviderUnconfigured,
     /// The user's Secret is missing or incomplete.
     SecretMissing(String),
+    /// The cloud-config that the user refers to is missing.
+    UserDataMissing(String),
     /// A call failed and is repeated when its class allows.
     Trouble {
         /// Whether it was a look: then nothing is known of the machine.

@@ -40,11 +40,24 @@ pub(super) fn plan(record: &Record, seen: &Observed) -> Plan {
         Err(plan) => return plan,
     };
     match remove(Phase::Deleting, claim, machine, seen, removing("")) {
-        Removal::Going(plan) => plan,
+        Removal::Going(plan) => written_first(plan, claim),
         Removal::Gone(plan) => plan
             .then(Action::DropClaim(SpentWhy::Freed))
             .then(Action::ReleaseFinalizer),
     }
+}
+
+/// Before the first delete, the claim says that the machine is to go: after a crash nobody
+/// takes its absence for a loss.
+fn written_first(mut plan: Plan, claim: &Claim) -> Plan {
+    if claim.retiring.is_none() && plan.actions.contains(&Action::Delete) {
+        let marked = Claim {
+            retiring: Some(Retirement::Deleted),
+            ..claim.clone()
+        };
+        plan.actions.insert(0, Action::RecordClaim(marked));
+    }
+    plan
 }
 
 /// The machine is to make place for another one, for the reason that its claim names.

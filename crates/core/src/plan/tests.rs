@@ -321,6 +321,7 @@ fn every_reason_that_a_plan_waits_for_is_on_the_page() {
         Reason::InstallationChanged,
         Reason::ProviderUnconfigured,
         Reason::SecretMissing,
+        Reason::UserDataMissing,
         Reason::Creating,
         Reason::TaskRunning,
         Reason::NoAddress,

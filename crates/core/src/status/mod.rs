@@ -7,7 +7,7 @@ pub use reason::Reason;
 use crate::{
     machine::{Addresses, Host, MachineKey, MachineState, ProviderName, Slot},
     plan::{Phase, Plan, Waiting},
-    proxy::{CredentialSight, Desired, Intent, Observed, Serving, ServingFault},
+    proxy::{CredentialSight, Desired, Intent, Observed, ProviderSight, Serving, ServingFault},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -66,6 +66,9 @@ pub struct MachineStatus {
     pub host: Option<Host>,
     /// Which attempt it is.
     pub attempt: u32,
+    /// When it was made, where its provider tells.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub created_at: Option<jiff::Timestamp>,
 }
 
 /// The status of a Proxy. Transition times are added by whoever keeps it.
@@ -76,6 +79,9 @@ pub struct ProxyStatus {
     pub phase: Phase,
     /// The generation of the manifest that this status speaks of.
     pub observed_generation: i64,
+    /// Whether the user paused it: nothing is changed until that is lifted.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub paused: bool,
     /// The provider that holds the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderName>,
@@ -113,6 +119,7 @@ pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
     ProxyStatus {
         phase: plan.phase,
         observed_generation: desired.generation,
+        paused: matches!(desired.intent, Intent::Paused(_)),
         provider: claim
             .map(|c| c.provider.clone())
             .or_else(|| desired.spec().map(|s| s.provider.clone())),
@@ -127,12 +134,13 @@ pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
                 .and_then(|m| m.host.clone())
                 .or_else(|| claim.host.clone()),
             attempt: claim.attempt,
+            created_at: seen.machine.seen().and_then(|m| m.created_at),
         }),
         addresses: match seen.machine.seen().map(|m| &m.state) {
             Some(MachineState::Running(Addresses::Reported { addresses, .. })) => addresses.clone(),
             None | Some(MachineState::Running(_) | MachineState::Unknown { .. }) => record
                 .and_then(|r| r.proven.as_ref())
-                .map(|p| p.address)
+                .map(|p| p.address.ip())
                 .into_iter()
                 .collect(),
             Some(_) => Vec::new(),
@@ -160,7 +168,7 @@ pub fn endpoint(desired: &Desired, seen: &Observed) -> Option<SocketAddr> {
             .recorded
             .record()
             .and_then(|r| r.proven.as_ref())
-            .map(|p| SocketAddr::new(p.address, wanted_port)),
+            .map(|p| p.address),
         _ => None,
     }
 }
@@ -229,6 +237,12 @@ fn provisioned(desired: &Desired, seen: &Observed, plan: &Plan) -> Condition {
         let mut message = "the machine runs and has an address".to_owned();
         if let Some(lock) = machine.and_then(|m| m.busy.as_deref()) {
             let _ = write!(message, "; the hypervisor holds it ({lock})");
+        }
+        if let Some(what) = &seen.user_data_missing {
+            let _ = write!(
+                message,
+                "; it is not replaced before this is mended: {what}"
+            );
         }
         return say(True, Reason::Provisioned, message);
     }
@@ -318,7 +332,11 @@ fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condi
             fault,
             text,
         } => {
-            let proven = seen.recorded.record().is_some_and(|r| r.proven.is_some());
+            let proven = seen
+                .recorded
+                .record()
+                .and_then(|r| r.proven.as_ref())
+                .is_some_and(|p| p.address == *endpoint);
             let threshold = desired.spec().map_or(1, |s| s.failure_threshold);
             let faults = seen.history.serving_faults();
             // No answer may be a lost packet; an answer that is wrong is wrong at once.
@@ -344,7 +362,11 @@ fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condi
                     ServingFault::WrongProxy => Reason::WrongProxy,
                     ServingFault::Slow => Reason::Slow,
                 };
-                say(False, reason, format!("{endpoint}: {text}"))
+                let remedy = match fault {
+                    ServingFault::AuthRejected => rejected(desired, seen),
+                    _ => "",
+                };
+                say(False, reason, format!("{endpoint}: {text}{remedy}"))
             }
         }
         Serving::NotAsked => say(
@@ -352,6 +374,22 @@ fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condi
             Reason::NotAsked,
             "the proxy was not asked in the last pass".into(),
         ),
+    }
+}
+
+/// What follows when a proxy refuses the credentials that are wanted now.
+fn rejected(desired: &Desired, seen: &Observed) -> &'static str {
+    match (&desired.intent, seen.provider) {
+        (Intent::Run(_), ProviderSight::Configured { seals: false, .. }) => {
+            "; its credentials changed since it was started: it is started again with the present ones"
+        }
+        (Intent::Run(_), _) => {
+            "; it keeps the credentials it was made with: restore them, or delete the Proxy and \
+             declare it again to have a machine with the present ones"
+        }
+        _ => {
+            "; its credentials changed since it was started, and nothing is changed while it is paused"
+        }
     }
 }
 

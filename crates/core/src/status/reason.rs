@@ -52,6 +52,8 @@ reasons! {
     Suspended,
     /// The user's Secret is missing or incomplete.
     SecretMissing,
+    /// The Secret or ConfigMap that `userData` refers to is missing, or lacks the key.
+    UserDataMissing,
     /// The provider is making the machine.
     Creating,
     /// A task of the hypervisor works on the machine.
@@ -179,6 +181,7 @@ impl From<Retirement> for Reason {
             Retirement::NoAgent => Self::NoAgent,
             Retirement::NeverReported => Self::NeverReported,
             Retirement::SlotTaken => Self::SlotTaken,
+            Retirement::Deleted => Self::Deleting,
         }
     }
 }
@@ -204,6 +207,7 @@ pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
             "the provider of the machine is not configured: nothing can be seen or done".into(),
         ),
         Waiting::SecretMissing(what) => (Reason::SecretMissing, what.clone()),
+        Waiting::UserDataMissing(what) => (Reason::UserDataMissing, what.clone()),
         Waiting::Trouble { trouble, .. } => (trouble.class.into(), trouble.text.clone()),
         Waiting::Creating { step } if step.is_empty() => {
             (Reason::Creating, "the machine is being made".into())
@@ -308,6 +312,10 @@ const fn replacing(why: Retirement) -> &'static str {
         Retirement::SlotTaken => {
             "someone else holds the slot: what we left there is removed, theirs is not touched, \
              and another slot is taken"
+        }
+        Retirement::Deleted => {
+            "the Proxy was deleted and is declared again: the old machine is removed, then another \
+             one made"
         }
     }
 }

@@ -2,7 +2,9 @@ use super::*;
 use crate::{
     finding::Finding,
     history::History,
-    machine::{Claim, ErrorClass, ObservedMachine, Record, Retirement, Standing, StopReason},
+    machine::{
+        Claim, ErrorClass, ObservedMachine, Proven, Record, Retirement, Standing, StopReason,
+    },
     plan::plan,
     proxy::{Intent, Look, ProviderSight, Recorded, Trouble},
     support::{
@@ -60,6 +62,7 @@ fn waitings() -> Vec<Waiting> {
         Waiting::InstallationChanged("other".into()),
         Waiting::ProviderUnconfigured,
         Waiting::SecretMissing("Secret shop/login lacks the key password".into()),
+        Waiting::UserDataMissing("ConfigMap shop/extra lacks the key k: add it".into()),
         Waiting::Creating { step: step("") },
         Waiting::Creating {
             step: step("clone"),
@@ -117,6 +120,7 @@ RecordUnreadable: state/shop/eu-1.json: line 1 is no JSON: restore it
 InstallationChanged: the record belongs to installation "other"
 ProviderUnconfigured: the provider of the machine is not configured: nothing can be seen or done
 SecretMissing: Secret shop/login lacks the key password
+UserDataMissing: ConfigMap shop/extra lacks the key k: add it
 Creating: the machine is being made
 Creating: the machine is being made: clone
 TaskRunning: a task of the hypervisor works on the machine: migrate
@@ -142,6 +146,7 @@ CrashLoop: the machine stopped three times within an hour: it is removed, then m
 NoAgent: the machine has no guest agent and can never report an address: it is removed, then made anew; install the agent in the template
 NeverReported: the machine reported no address in time: it is removed, then made anew; look at the network and the guest agent of the template
 SlotTaken: someone else holds the slot: what we left there is removed, theirs is not touched, and another slot is taken
+Deleting: the Proxy was deleted and is declared again: the old machine is removed, then another one made
 SlotTaken: the server said no
 NotOwned: the server said no
 Busy: the server said no
@@ -248,6 +253,40 @@ fn a_port_that_the_provider_chose_is_the_endpoints_port() {
         endpoint_port(&desired, &seen),
         Some(crate::proxy_config::DEFAULT_PORT)
     );
+}
+
+#[test]
+fn a_silent_machine_is_asked_at_the_port_that_was_proven() {
+    let record = Record {
+        proven: Some(Proven {
+            address: (endpoint().ip(), 40_001).into(),
+            ..crate::support::proof()
+        }),
+        ..holding(claim(Standing::Started))
+    };
+    let seen = seeing(record, MachineState::Running(Addresses::Unreported));
+    assert_eq!(endpoint_port(&run(), &seen), Some(40_001));
+}
+
+#[test]
+fn what_was_proven_at_another_address_or_port_has_no_patience_here() {
+    let (ip, port) = (endpoint().ip(), endpoint().port());
+    for proven_at in [(ip, port + 1).into(), ([192, 0, 2, 99], port).into()] {
+        let record = Record {
+            proven: Some(Proven {
+                address: proven_at,
+                ..crate::support::proof()
+            }),
+            ..holding(claim(Standing::Started))
+        };
+        let status = told(&run(), &failing(ServingFault::PortClosed, 1, record));
+        let expected = (ConditionStatus::False, Reason::Starting);
+        assert_eq!(
+            says(&status, ConditionType::Serving),
+            expected,
+            "{proven_at}"
+        );
+    }
 }
 
 fn endpoint_port(desired: &Desired, seen: &Observed) -> Option<u16> {
@@ -402,6 +441,24 @@ fn a_lost_or_missing_password_leaves_serving_unknown_and_says_why() {
         let expected = (ConditionStatus::True, Reason::Provisioned);
         assert_eq!(says(&status, ConditionType::Provisioned), expected);
     }
+}
+
+#[test]
+fn a_machine_that_waits_for_user_data_before_it_is_replaced_serves_on_and_says_so() {
+    let seen = Observed {
+        user_data_missing: Some("ConfigMap shop/extra lacks the key k: add it".into()),
+        serving: answering(),
+        ..seeing(proven(Standing::Started), reporting())
+    };
+    let status = told(&run(), &seen);
+    let provisioned = status.condition(ConditionType::Provisioned).unwrap();
+    assert_eq!(
+        provisioned.message,
+        "the machine runs and has an address; it is not replaced before this is mended: \
+         ConfigMap shop/extra lacks the key k: add it"
+    );
+    let expected = (ConditionStatus::True, Reason::Serving);
+    assert_eq!(says(&status, ConditionType::Serving), expected);
 }
 
 #[test]

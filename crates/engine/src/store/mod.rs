@@ -48,6 +48,14 @@ pub struct StoreError {
 }
 
 impl StoreError {
+    /// The text with its cause, for a log line or a status.
+    pub fn chain(&self) -> String {
+        match &self.source {
+            Some(source) => format!("{}: {source}", self.text),
+            None => self.text.clone(),
+        }
+    }
+
     /// The record changed, came or went since the version that the caller has.
     pub(crate) fn conflict(id: &ProxyId) -> Self {
         Self {

@@ -1,7 +1,11 @@
 //! What lies in one machine's directory.
 
 use crate::process::{CONFIG, ProcessId};
-use egress_core::{ClusterId, Slot, machine::Sighting};
+use egress_core::{
+    ClusterId, Slot,
+    machine::Sighting,
+    proxy_config::{Auth, ProxydConfig},
+};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{
@@ -110,6 +114,12 @@ impl MachineDirectory {
     /// Whether its process was asked to end.
     pub(crate) fn stopping(&self) -> io::Result<Option<Stopping>> {
         self.read_json(STOPPING)
+    }
+
+    /// The credentials that its process was started with.
+    pub(crate) fn auth(&self) -> io::Result<Option<Auth>> {
+        let config = self.read_json::<ProxydConfig>(CONFIG)?;
+        Ok(config.map(|config| config.auth))
     }
 
     pub(crate) fn record_started(&self, started: &Started) -> io::Result<()> {

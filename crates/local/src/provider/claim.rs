@@ -2,8 +2,12 @@
 
 use super::{Local, held};
 use crate::place::{Place, PortSight, candidates, egress_of_sockets, holder, look_at_port};
-use egress_core::{Claim, ErrorClass, MachineKey, Mark, Slot, Standing, machine::WantedMachine};
+use egress_core::{
+    Claim, ErrorClass, MachineKey, Mark, ProxyId, Slot, Standing,
+    machine::{ConfigHash, WantedMachine},
+};
 use egress_provider::{Error, Operation, Result};
+use jiff::Timestamp;
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
@@ -74,17 +78,16 @@ impl Local {
         for place in choices.chain(candidates(&self.config, &others, key, port)) {
             let socket = place.socket();
             if occupied.contains_key(&socket) {
-                note(&mut refusals, || {
-                    format!("{socket} belongs to another machine of ours")
-                });
+                refusals.push((socket, Refusal::Ours));
                 continue;
             }
-            match look_at_port(socket) {
+            let refusal = match look_at_port(socket) {
                 // Better than a conflict at create, as long as there are others.
                 Ok(PortSight::Free)
                     if offered.get(&socket).is_some_and(|offer| offer.to != *key) =>
                 {
                     last_choice.get_or_insert(place);
+                    continue;
                 }
                 Ok(PortSight::Free) => {
                     let offer = Offer {
@@ -95,31 +98,23 @@ impl Local {
                     offered.insert(socket, offer);
                     return Ok(place);
                 }
-                Ok(PortSight::Taken) => {
-                    note(&mut refusals, || {
-                        format!("{socket} is held by {}", holder(socket))
-                    });
-                }
-                Ok(PortSight::NotHere) => {
-                    note(&mut refusals, || {
-                        format!("{} is not on this host", place.listen)
-                    });
-                }
-                Ok(PortSight::Forbidden) => {
-                    note(&mut refusals, || format!("{socket} needs a privilege"));
-                }
-                Err(error) => note(&mut refusals, || format!("{socket}: {error}")),
-            }
+                Ok(PortSight::Taken) => Refusal::Taken,
+                Ok(PortSight::NotHere) => Refusal::NotHere,
+                Ok(PortSight::Forbidden) => Refusal::Forbidden,
+                Err(error) => Refusal::Failed(error.to_string()),
+            };
+            refusals.push((socket, refusal));
         }
         if let Some(place) = last_choice {
             return Ok(place);
         }
+        drop(offered);
         let range = self.config.port_range;
         let what = match port {
             Some(port) => format!("port {port} is not free on any address"),
             None => format!("no free port in {}-{} on any address", range.from, range.to),
         };
-        let said = format!("{what}: {}", refusals.join("; "));
+        let said = format!("{what}: {}", in_words(&refusals, holder));
         Err(Error::new(
             ErrorClass::Capacity,
             Operation::Claim,
@@ -157,6 +152,19 @@ impl Local {
 
     /// The mark that a machine made now for this claim bears.
     pub(super) fn mark(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Mark {
+        let (proxy, config) = (wanted.proxy.clone(), wanted.config_hash.clone());
+        self.mark_of(key, claim, proxy, config, Timestamp::now())
+    }
+
+    /// The mark of a machine of this claim, made at this time for this Proxy.
+    pub(super) fn mark_of(
+        &self,
+        key: &MachineKey,
+        claim: &Claim,
+        proxy: ProxyId,
+        config: ConfigHash,
+        written: Timestamp,
+    ) -> Mark {
         Mark {
             installation: self.identity.installation.clone(),
             writer: self.identity.writer.clone(),
@@ -164,17 +172,104 @@ impl Local {
             cluster: self.cluster.clone(),
             slot: claim.slot.clone(),
             uid: key.uid().clone(),
-            proxy: wanted.proxy.clone(),
+            proxy,
             attempt: claim.attempt,
-            config: wanted.config_hash.clone(),
-            written: jiff::Timestamp::now(),
+            config,
+            written,
         }
     }
 }
 
-/// Keeps the first few reasons: they are for people, and finding a holder is not cheap.
-fn note(refusals: &mut Vec<String>, reason: impl FnOnce() -> String) {
-    if refusals.len() < 3 {
-        refusals.push(reason());
+/// Why a place was not proposed.
+#[derive(Debug)]
+enum Refusal {
+    Ours,
+    Taken,
+    NotHere,
+    Forbidden,
+    Failed(String),
+}
+
+/// How many refused places are told of: it is for people, and finding a holder is not cheap.
+const TOLD: usize = 8;
+
+/// Each reason once, with the first places that it is about.
+fn in_words(refusals: &[(SocketAddr, Refusal)], holder: impl Fn(SocketAddr) -> String) -> String {
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for (socket, refusal) in refusals.iter().take(TOLD) {
+        let (place, why) = match refusal {
+            Refusal::Ours => (
+                socket.to_string(),
+                "belongs to another machine of ours".into(),
+            ),
+            Refusal::Taken => (
+                socket.to_string(),
+                format!("is held by {}", holder(*socket)),
+            ),
+            Refusal::NotHere => (socket.ip().to_string(), "is not on this host".into()),
+            Refusal::Forbidden => (socket.to_string(), "needs a privilege".into()),
+            Refusal::Failed(error) => (socket.to_string(), format!("cannot be used: {error}")),
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, places)) if places.contains(&place) => {}
+            Some((_, places)) => places.push(place),
+            None => reasons.push((why, vec![place])),
+        }
+    }
+    let mut sentences: Vec<String> = reasons
+        .iter()
+        .map(|(why, places)| match places.split_first() {
+            Some((first, [])) => format!("{first} {why}"),
+            Some((first, others)) => format!("{first} {why}, likewise {}", others.join(", ")),
+            None => why.clone(),
+        })
+        .collect();
+    if let Some(left) = refusals.len().checked_sub(TOLD).filter(|left| *left > 0) {
+        sentences.push(format!("{left} more"));
+    }
+    sentences.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_holder_is_named_once_with_its_places() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let refusals = [
+            (at(1), Refusal::Taken),
+            (at(2), Refusal::Ours),
+            (at(3), Refusal::Taken),
+            (at(4), Refusal::Taken),
+            (SocketAddr::from(([192, 0, 2, 1], 1)), Refusal::NotHere),
+            (SocketAddr::from(([192, 0, 2, 1], 2)), Refusal::NotHere),
+        ];
+        let holder = |socket: SocketAddr| match socket.port() {
+            4 => "process 8 (squid)".to_owned(),
+            _ => "process 7 (nginx)".to_owned(),
+        };
+        assert_eq!(
+            in_words(&refusals, holder),
+            "127.0.0.1:1 is held by process 7 (nginx), likewise 127.0.0.1:3; \
+             127.0.0.1:2 belongs to another machine of ours; \
+             127.0.0.1:4 is held by process 8 (squid); \
+             192.0.2.1 is not on this host"
+        );
+    }
+
+    #[test]
+    fn of_many_refused_places_the_first_are_named_and_the_others_counted() {
+        let many: Vec<(SocketAddr, Refusal)> = (1..=20)
+            .map(|port| (SocketAddr::from(([127, 0, 0, 1], port)), Refusal::Taken))
+            .collect();
+        let asked = std::cell::Cell::new(0);
+        let words = in_words(&many, |_| {
+            asked.set(asked.get() + 1);
+            "process 7 (nginx)".into()
+        });
+        assert_eq!(asked.get(), TOLD);
+        assert_eq!(words.matches("process 7").count(), 1, "{words}");
+        assert!(words.ends_with("127.0.0.1:8; 12 more"), "{words}");
     }
 }

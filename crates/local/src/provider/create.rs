@@ -1,6 +1,6 @@
 //! `create`: a directory by one rename, a process that holds its lock, and its ready line.
 
-use super::{Local, RECHECK, RESERVE_BYTES, held, look::OurProcess, refused};
+use super::{Local, RECHECK, RESERVE_BYTES, end::Ending, held, look::OurProcess, refused};
 use crate::{
     directory::MachineDirectory,
     place::{Place, PortSight, holder, look_at_port},
@@ -29,6 +29,7 @@ pub(super) struct Creation<'a> {
     pub(super) claim: &'a Claim,
     pub(super) place: Place,
     pub(super) config: Vec<u8>,
+    auth: &'a Auth,
     pub(super) permit: &'a Permit,
 }
 
@@ -80,6 +81,7 @@ impl Local {
             claim,
             place,
             config,
+            auth: &wanted.settings.auth,
             permit,
         };
 
@@ -93,12 +95,12 @@ impl Local {
             .hinted(key, call.slot(), directory.as_ref())
             .map_err(|error| call.refused("cannot look at its process", error))?;
         if let Some(found) = hinted {
-            return self.already_runs(&call, &found, directory.as_ref());
+            return self.already_runs(&call, &found, directory.as_ref()).await;
         }
         if directory.is_none() {
             self.meets_preconditions(&call, wanted)?;
             if let Some(found) = self.elsewhere_or_here(&call).await? {
-                return self.already_runs(&call, &found, None);
+                return self.already_runs(&call, &found, None).await;
             }
             let mark = self.mark(key, claim, wanted).to_string();
             self.make_directory(&call, &mark)?;
@@ -244,7 +246,7 @@ impl Local {
         }
     }
 
-    fn already_runs(
+    async fn already_runs(
         &self,
         call: &Creation<'_>,
         found: &OurProcess,
@@ -252,12 +254,21 @@ impl Local {
     ) -> Result<Progress> {
         let failed = |error| call.refused("cannot look at its process", error);
         let id = found.process.id;
-        let stopping = match directory {
-            Some(directory) => directory.stopping().map_err(failed)?,
-            None => None,
+        let (stopping, auth) = match directory {
+            Some(directory) => (
+                directory.stopping().map_err(failed)?,
+                directory.auth().map_err(failed)?,
+            ),
+            None => (None, None),
         };
-        if self.asked_to_end(id, stopping.as_ref()).is_some() {
-            return Ok(in_progress("draining"));
+        // It read its credentials when it was started: for others it is started again.
+        let outdated = auth.is_some_and(|auth| auth != *call.auth);
+        if outdated || self.asked_to_end(id, stopping.as_ref()).is_some() {
+            let ending = self.end(OPERATION, found, directory, call.permit).await?;
+            return Ok(in_progress(match ending {
+                Ending::Draining => "draining",
+                Ending::Gone => "starting again",
+            }));
         }
         if found.process.run == Run::Paused {
             let said = format!("process {} is paused: kill -CONT {0} lets it go on", id.pid);
@@ -281,7 +292,7 @@ impl Local {
             .iter()
             .find(|p| p.process.slot == *call.slot())
         {
-            Some(found) => self.already_runs(call, found, Some(directory)),
+            Some(found) => self.already_runs(call, found, Some(directory)).await,
             None => Ok(in_progress("starting")),
         }
     }

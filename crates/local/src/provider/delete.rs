@@ -1,25 +1,13 @@
 //! `delete`: ends the process through a pidfd, then takes the directory away.
 
-use super::{END_PATIENCE, Local, RECHECK, held, look::OurProcess, refused};
-use crate::{
-    directory::{MachineDirectory, Stopping},
-    host,
-    process::Run,
-};
+use super::{Local, RECHECK, end::Ending, held, refused};
+use crate::directory::MachineDirectory;
 use egress_core::{Claim, ErrorClass, MachineKey, Mark, Slot, machine::Whose};
 use egress_provider::{Error, Operation, Permit, Progress, Proof, Result};
-use rustix::process::Signal;
-use std::{io, time::Duration};
+use std::time::Duration;
 use tokio::time::Instant;
 
 const OPERATION: Operation = Operation::Delete;
-
-/// What became of a process that was to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    Gone,
-    Draining,
-}
 
 impl Local {
     pub(super) async fn delete_machine(
@@ -71,7 +59,7 @@ impl Local {
         let mut draining = false;
         for found in &seen.processes {
             let at = directories.iter().find(|d| d.slot == found.process.slot);
-            draining |= self.end(found, at, permit).await? == Ending::Draining;
+            draining |= self.end(OPERATION, found, at, permit).await? == Ending::Draining;
         }
         if draining {
             return Ok(Progress::InProgress {
@@ -108,83 +96,6 @@ impl Local {
             let said = "its directory has no mark yet, and someone holds its lock";
             return Err(Error::new(ErrorClass::Busy, OPERATION, slot.as_str(), said));
         }
-        Ok(())
-    }
-
-    /// Asks a process to end, kills one that took too long, and waits a moment.
-    async fn end(
-        &self,
-        found: &OurProcess,
-        directory: Option<&MachineDirectory>,
-        permit: &Permit,
-    ) -> Result<Ending> {
-        let slot = &found.mark.slot;
-        let failed =
-            |step: &'static str| move |error| refused(OPERATION, slot.as_str(), step, error);
-        let id = found.process.id;
-        let recorded = match directory {
-            Some(directory) => directory
-                .stopping()
-                .map_err(failed("cannot read its state"))?,
-            None => None,
-        };
-        let asked = self.asked_to_end(id, recorded.as_ref());
-        // SIGTERM once: proxyd takes a second one as the end of its drain.
-        let signal = match asked {
-            None => Some(Signal::TERM),
-            Some(ago) if ago < self.drain_limit() => None,
-            Some(_) => Some(Signal::KILL),
-        };
-        let seen = Instant::now();
-        let Some(process) = found
-            .process
-            .hold()
-            .map_err(failed("cannot take hold of its process"))?
-        else {
-            return Ok(Ending::Gone);
-        };
-        let proof = Proof::new(&found.mark, seen);
-        if let Some(signal) = signal {
-            if signal == Signal::TERM {
-                permit.ask(OPERATION, slot.as_str())?;
-                self.note_stopping(found, directory)
-                    .map_err(failed("cannot write its state"))?;
-            }
-            permit.ask(OPERATION, slot.as_str())?;
-            proof.spend(OPERATION, slot)?;
-            process
-                .signal(signal)
-                .map_err(failed("cannot signal its process"))?;
-            if signal == Signal::TERM && found.process.run == Run::Paused {
-                // A paused process sees the signal only when it goes on.
-                process
-                    .signal(Signal::CONT)
-                    .map_err(failed("cannot signal its process"))?;
-            }
-        }
-        let ended = process.ended_within(END_PATIENCE).await;
-        if !ended.map_err(failed("cannot wait for its process"))? {
-            return Ok(Ending::Draining);
-        }
-        held(&self.stopping).remove(&id);
-        Ok(Ending::Gone)
-    }
-
-    /// Written down before the signal is sent, so that no restart sends it twice.
-    fn note_stopping(
-        &self,
-        found: &OurProcess,
-        directory: Option<&MachineDirectory>,
-    ) -> io::Result<()> {
-        let asked_after_boot = host::since_boot();
-        if let Some(directory) = directory {
-            directory.record_stopping(&Stopping {
-                boot_id: self.boot_id.clone(),
-                process: found.process.id,
-                asked_after_boot,
-            })?;
-        }
-        held(&self.stopping).insert(found.process.id, asked_after_boot);
         Ok(())
     }
 

@@ -145,7 +145,10 @@ impl Local {
         });
         Ok(match (whose, directory) {
             (Some((Whose::Ours(mark), _)), Some(directory)) => {
+                let ended = directory.stopping()?.map(|stopping| stopping.process);
                 let reason = match directory.started()? {
+                    // Nobody stopped it: we ended it, to start it again or to delete it.
+                    Some(started) if ended == Some(started.process) => StopReason::HalfMade,
                     Some(_) => StopReason::PoweredOff,
                     None => StopReason::HalfMade,
                 };
@@ -199,18 +202,7 @@ impl Local {
                 jiff::Timestamp::UNIX_EPOCH,
             ),
         };
-        Mark {
-            installation: self.identity.installation.clone(),
-            writer: self.identity.writer.clone(),
-            provider: self.name.clone(),
-            cluster: self.cluster.clone(),
-            slot: claim.slot.clone(),
-            uid: key.uid().clone(),
-            proxy,
-            attempt: claim.attempt,
-            config,
-            written,
-        }
+        self.mark_of(key, claim, proxy, config, written)
     }
 }
 

@@ -4,6 +4,7 @@ mod check;
 mod claim;
 mod create;
 mod delete;
+mod end;
 mod get;
 mod list;
 mod look;
@@ -48,6 +49,10 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Less than this is no room for another machine: its files and its log.
 const RESERVE_BYTES: u64 = 8 * 1024 * 1024;
 
+/// The program that runs now, whatever lies at its path by now: what is given to
+/// [`Local::new`] where an engine starts proxies with its own code (proc_pid_exe(5)).
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// The provider that runs each proxy as a process of this host.
 #[derive(Debug)]
 pub struct Local {
@@ -71,7 +76,8 @@ pub struct Local {
 impl Local {
     /// A provider that keeps its machines below `state_dir` and starts them as
     /// `<program> proxyd …`: the program must run the proxy when its first argument is
-    /// `proxyd`, and take `--config FILE --detach --mark TEXT` after that.
+    /// `proxyd`, and take `--config FILE --detach --mark TEXT` after that. [`OWN_PROGRAM`] is
+    /// shown by the name that this process was started by.
     pub fn new(
         name: ProviderName,
         identity: Identity,
@@ -101,9 +107,16 @@ impl Local {
     fn place(&self, operation: Operation, claim: &Claim) -> Result<Place> {
         let error = |class, said: String| Error::new(class, operation, claim.slot.as_str(), said);
         if claim.cluster != self.cluster {
+            let there = match &claim.host {
+                Some(host) => format!("{host} ({})", claim.cluster),
+                None => claim.cluster.to_string(),
+            };
             let said = format!(
-                "claimed on host {}, this is host {}",
-                claim.cluster, self.cluster
+                "the machine was promised on host {there}, this is {} ({}), and nothing here can \
+                 tell whether it still runs there: delete the Proxy on that host; where that \
+                 host is gone for good, set the annotation egress-proxies.io/abandon: \"true\", \
+                 remove the manifest, and declare the Proxy again",
+                self.host, self.cluster
             );
             return Err(error(ErrorClass::NeedsOperator, said));
         }

@@ -1,7 +1,7 @@
 //! The second half of `create`: a process that holds its directory's lock, and its ready line.
 
 use super::{
-    Local, READY_DEADLINE,
+    Local, OWN_PROGRAM, READY_DEADLINE,
     create::{Creation, OPERATION, in_progress},
     held,
 };
@@ -15,6 +15,7 @@ use egress_provider::{Error, Progress, Result};
 use std::{
     fs::File,
     io,
+    path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -94,7 +95,10 @@ impl Local {
     fn spawn(&self, slot: &Slot, mark: &str, lock: File, log: File) -> io::Result<Child> {
         // `--detach` gives it a session of its own. It inherits nothing that could be secret.
         let logging = std::env::var_os("PROXYD_LOG").map(|level| ("PROXYD_LOG", level));
+        let own = || std::env::args_os().next();
+        let shown = own().filter(|_| self.program == Path::new(OWN_PROGRAM));
         Command::new(&self.program)
+            .arg0(shown.as_deref().unwrap_or(self.program.as_os_str()))
             .args(arguments(&self.directories.config_path(slot), mark))
             .env_clear()
             .envs(logging)

@@ -1,40 +1,22 @@
 //! What is special about machines that are processes, and the conformance suite.
 
-use crate::{
-    harness::Bench,
-    world::{
-        Machine, PASSWORD, PATIENCE, World, is_alive, kill, listen_after, permit, wait_until,
-        wanted,
-    },
-};
+use crate::world::{Machine, PASSWORD, PATIENCE, World, bench, is_alive, kill, permit, wait_until};
 use egress_core::{
     ClusterId, ErrorClass, Standing,
     machine::{Addresses, MachineState, StopReason},
-    proxy_config::{Auth, GENERATED_USER, IDENTITY_PATH, IdentityAnswer},
+    proxy_config::{Auth, GENERATED_USER, IDENTITY_PATH, IdentityAnswer, Verifier},
 };
 use egress_provider::{
     CheckReason, Progress, Provider as _,
     conformance::{Options, Outcome, Subject, Tier, render, run},
 };
 use std::{
-    collections::BTreeMap,
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Command, Stdio},
     sync::Arc,
 };
-
-type Case = (&'static str, fn());
-
-macro_rules! cases {
-    ($($name:ident),* $(,)?) => {
-        /// Every case by its name.
-        pub fn all() -> Vec<Case> {
-            vec![$((stringify!($name), || block_on($name()))),*]
-        }
-    };
-}
 
 cases![
     the_conformance_suite_passes,
@@ -43,14 +25,10 @@ cases![
     two_engines_that_create_at_once_start_one_process,
     a_create_dropped_at_any_moment_is_continued,
     a_killed_process_is_powered_off_and_started_again,
+    changed_credentials_start_the_same_machine_again_with_the_present_ones,
     someone_elses_process_at_the_recorded_pid_is_never_touched,
     a_process_that_only_bears_our_mark_at_another_slot_is_a_copy_and_is_never_touched,
     with_the_state_directory_deleted_machines_are_found_by_their_arguments,
-    a_squatted_port_is_a_conflict_and_the_next_claim_goes_elsewhere,
-    machines_have_egress_addresses_of_their_own_while_there_are_enough,
-    a_port_squatted_while_the_machine_is_off_frees_its_directory,
-    a_port_that_the_manifest_asks_for_is_used_or_its_holder_is_named,
-    a_full_range_is_no_capacity,
     a_claim_of_another_host_is_left_alone,
     two_providers_of_one_installation_leave_each_other_alone,
     an_open_proxy_is_never_made,
@@ -61,18 +39,13 @@ cases![
     nothing_is_left_after_the_last_machine,
 ];
 
-fn block_on(case: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(case);
-}
-
 async fn the_conformance_suite_passes() {
-    let subject = Subject::on(Arc::new(Bench::new()));
+    let (bench, above) = bench();
+    let bench = Arc::new(bench);
+    let subject = Subject::on(bench.clone());
     let results = run(&subject, &Options::new(Tier::Extended, "local")).await;
+    bench.clear().unwrap();
+    assert_eq!(fs::read_dir(above.path()).unwrap().count(), 0);
     println!("{}", render(&results));
     let failed: Vec<_> = results
         .iter()
@@ -87,9 +60,9 @@ async fn the_conformance_suite_passes() {
     assert!(passed >= 45, "only {passed} cases could be run");
 }
 
-/// What a machine answers to who it is.
-fn identity(address: SocketAddr) -> IdentityAnswer {
-    let pair = data_encoding::BASE64.encode(format!("{GENERATED_USER}:{PASSWORD}").as_bytes());
+/// The whole answer of a machine that is asked who it is, with this password.
+fn request_identity(address: SocketAddr, password: &str) -> String {
+    let pair = data_encoding::BASE64.encode(format!("{GENERATED_USER}:{password}").as_bytes());
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(
@@ -100,6 +73,12 @@ fn identity(address: SocketAddr) -> IdentityAnswer {
     .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// What a machine answers to who it is.
+pub fn identity(address: SocketAddr) -> IdentityAnswer {
+    let answer = request_identity(address, PASSWORD);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
@@ -242,6 +221,38 @@ impl Drop for Sleeper {
     }
 }
 
+async fn changed_credentials_start_the_same_machine_again_with_the_present_ones() {
+    let world = World::new();
+    let provider = world.provider();
+    let mut machine = Machine::made(&provider, "a").await;
+    let (old, socket) = (world.only_process(), machine.socket());
+    let created_at = machine.get(&provider).await.created_at;
+    assert_eq!(machine.create(&provider).await.unwrap(), Progress::Done);
+    assert_eq!(
+        world.only_process(),
+        old,
+        "the same credentials change nothing"
+    );
+
+    machine.wanted.settings.auth = Auth::Basic {
+        verifiers: vec![Verifier::new(GENERATED_USER, "another password")],
+        generation: 1,
+    };
+    let ended = machine.create(&provider).await.unwrap();
+    assert!(matches!(ended, Progress::InProgress { .. }), "{ended:?}");
+    wait_until("the process has ended", || !is_alive(old));
+    // Ended by us, so it counts as no fault of the machine, for a new engine neither.
+    let state = machine.state(&world.provider()).await;
+    assert_eq!(state, MachineState::Stopped(StopReason::HalfMade));
+    machine.up(&world.provider()).await;
+    assert_ne!(world.only_process(), old);
+    assert_eq!(machine.socket(), socket);
+    assert_eq!(machine.get(&provider).await.created_at, created_at);
+    let answers = |password| request_identity(socket, password).starts_with("HTTP/1.1 200");
+    assert!(answers("another password") && !answers(PASSWORD));
+    machine.down(&provider).await;
+}
+
 async fn someone_elses_process_at_the_recorded_pid_is_never_touched() {
     let world = World::new();
     let provider = world.provider();
@@ -276,8 +287,7 @@ async fn a_process_that_only_bears_our_mark_at_another_slot_is_a_copy_and_is_nev
     // The arguments of a machine, run by a person from a directory of another name.
     let (_, mut arguments) = world.processes().remove(0);
     let elsewhere = world
-        .root
-        .path()
+        .root()
         .join("copies")
         .join(format!("{address}_24000_{address}"));
     fs::create_dir_all(&elsewhere).unwrap();
@@ -286,7 +296,7 @@ async fn a_process_that_only_bears_our_mark_at_another_slot_is_a_copy_and_is_nev
     let copied = elsewhere.join("config.json");
     fs::write(&copied, config.replace(&own_port, ":24000\"")).unwrap();
     copied.to_str().unwrap().clone_into(&mut arguments[3]);
-    let copy = world.start(&arguments[1..7], None, false);
+    let copy = world.start(&arguments[1..7], None).unwrap();
     wait_until("the copy listens", || {
         TcpStream::connect((address, 24_000)).is_ok()
     });
@@ -332,133 +342,6 @@ async fn with_the_state_directory_deleted_machines_are_found_by_their_arguments(
     assert_eq!(machine.state(&provider).await, MachineState::Absent);
 }
 
-async fn a_squatted_port_is_a_conflict_and_the_next_claim_goes_elsewhere() {
-    let world = World::new();
-    let provider = world.provider();
-    let machine = Machine::claimed(&provider, "a").await;
-    let squatter = TcpListener::bind(machine.socket()).unwrap();
-    let error = machine.create(&provider).await.unwrap_err();
-    assert_eq!(error.class(), ErrorClass::Conflict);
-    let holder = format!("process {}", std::process::id());
-    assert!(error.said().contains(&holder), "{error}");
-    assert_eq!(machine.state(&provider).await, MachineState::Foreign);
-    assert!(world.processes().is_empty());
-    assert_eq!(machine.delete(&provider).await.unwrap(), Progress::Done);
-
-    let taken = [machine.claim.slot.clone()];
-    let claim = provider
-        .claim(&machine.key, &machine.wanted, 2, &taken)
-        .await
-        .unwrap();
-    assert_ne!(claim.slot, machine.claim.slot);
-    let next = Machine { claim, ..machine };
-    next.up(&provider).await;
-    assert_eq!(identity(next.socket()).attempt, 2);
-    next.down(&provider).await;
-    drop(squatter);
-}
-
-async fn machines_have_egress_addresses_of_their_own_while_there_are_enough() {
-    let mut world = World::new();
-    world.config.addresses = (1..=4).map(|n| [127, 0, 77, n].into()).collect();
-    let provider = world.provider();
-    let mut used: BTreeMap<String, u32> = BTreeMap::new();
-    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
-        let slot = Machine::made(&provider, name).await.claim.slot;
-        let egress = slot.as_str().rsplit('_').next().unwrap().to_owned();
-        *used.entry(egress).or_default() += 1;
-        let (most, least) = (used.values().max(), used.values().min());
-        let fair = most
-            .zip(least)
-            .is_some_and(|(most, least)| most - least <= 1);
-        assert!(fair, "{used:?}");
-    }
-    assert_eq!(used.len(), 4, "{used:?}");
-    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
-        Machine::claimed(&provider, name)
-            .await
-            .down(&provider)
-            .await;
-    }
-}
-
-async fn a_port_squatted_while_the_machine_is_off_frees_its_directory() {
-    let world = World::new();
-    let provider = world.provider();
-    let machine = Machine::made(&provider, "a").await;
-    kill(world.only_process());
-    let squatter = listen_after(machine.socket());
-    let error = machine.create(&provider).await.unwrap_err();
-    assert_eq!(error.class(), ErrorClass::Conflict);
-    assert!(!world.directory(&machine.claim.slot).exists());
-    assert_eq!(machine.state(&provider).await, MachineState::Foreign);
-    let claim = provider
-        .claim(&machine.key, &machine.wanted, 2, &[])
-        .await
-        .unwrap();
-    assert_eq!((claim.standing, claim.attempt), (Standing::Unsent, 2));
-    drop(squatter);
-}
-
-async fn a_port_that_the_manifest_asks_for_is_used_or_its_holder_is_named() {
-    let world = World::new();
-    let provider = world.provider();
-    let mut wanted = wanted("a");
-    wanted.settings.port = Some(24_500);
-    let key = crate::world::key("a");
-    let claim = provider.claim(&key, &wanted, 1, &[]).await.unwrap();
-    let machine = Machine { key, wanted, claim };
-    assert_eq!(machine.socket().port(), 24_500);
-    machine.up(&provider).await;
-
-    let mut other = crate::world::wanted("b");
-    other.settings.port = Some(24_500);
-    let error = provider
-        .claim(&crate::world::key("b"), &other, 1, &[])
-        .await
-        .unwrap_err();
-    assert_eq!(error.class(), ErrorClass::Capacity);
-    assert!(
-        error.said().contains("belongs to another machine of ours"),
-        "{error}"
-    );
-    machine.down(&provider).await;
-
-    let squatter = TcpListener::bind(machine.socket()).unwrap();
-    let error = provider
-        .claim(&crate::world::key("b"), &other, 1, &[])
-        .await
-        .unwrap_err();
-    let holder = format!("is held by process {}", std::process::id());
-    assert!(error.said().contains(&holder), "{error}");
-    drop(squatter);
-}
-
-async fn a_full_range_is_no_capacity() {
-    let world = World::with_ports(2);
-    let provider = world.provider();
-    let (one, two) = (
-        Machine::made(&provider, "a").await,
-        Machine::made(&provider, "b").await,
-    );
-    assert_ne!(one.claim.slot, two.claim.slot);
-    let error = provider
-        .claim(&crate::world::key("c"), &wanted("c"), 1, &[])
-        .await
-        .unwrap_err();
-    assert_eq!(error.class(), ErrorClass::Capacity);
-    assert!(error.said().contains("20000-20001"), "{error}");
-    assert_eq!(
-        provider.check().await.unwrap().reason(),
-        CheckReason::RangeInvalid
-    );
-    one.down(&provider).await;
-    let third = Machine::made(&provider, "c").await;
-    assert_eq!(third.claim.slot, one.claim.slot);
-    two.down(&provider).await;
-    third.down(&provider).await;
-}
-
 async fn a_claim_of_another_host_is_left_alone() {
     let world = World::new();
     let provider = world.provider();
@@ -468,7 +351,15 @@ async fn a_claim_of_another_host_is_left_alone() {
     let delete = machine.delete(&provider).await.map(drop);
     let get = provider.get(&machine.key, &machine.claim).await.map(drop);
     for answer in [create, delete, get] {
-        assert_eq!(answer.unwrap_err().class(), ErrorClass::NeedsOperator);
+        let error = answer.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::NeedsOperator);
+        for remedy in [
+            "another host",
+            "delete the Proxy on that host",
+            "egress-proxies.io/abandon",
+        ] {
+            assert!(error.said().contains(remedy), "{error}");
+        }
     }
     machine.claim.cluster = own;
     assert!(matches!(
@@ -498,7 +389,7 @@ async fn a_claim_of_another_host_is_left_alone() {
 async fn two_providers_of_one_installation_leave_each_other_alone() {
     let world = World::new();
     let one = world.provider();
-    let two = world.provider_as("second", World::identity(), world.state());
+    let two = world.provider_as("second".parse().unwrap(), World::identity(), world.state());
     let machine = Machine::made(&one, "a").await;
     let theirs = Machine::made(&two, "b").await;
     assert_ne!(machine.claim.slot, theirs.claim.slot);
@@ -549,7 +440,7 @@ async fn without_its_program_nothing_is_made_and_the_check_says_so() {
         MachineState::Stopped(StopReason::HalfMade)
     );
     fs::remove_file(world.program()).unwrap();
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), world.program()).unwrap();
+    world.put_program().unwrap();
     machine.up(&provider).await;
     machine.down(&provider).await;
 }

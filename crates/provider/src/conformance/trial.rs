@@ -135,6 +135,7 @@ impl Trial {
                 },
             },
             config_hash: ConfigHash::of(name.as_bytes()),
+            user_data: None,
         };
         let key = MachineKey::new(uid);
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);

@@ -166,7 +166,7 @@ impl Observed {
         slot: Option<&Slot>,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let span = tracing::debug_span!(
+        let span = tracing::info_span!(
             "provider_call",
             provider = %self.inner.name(),
             %operation,

@@ -247,6 +247,7 @@ impl Memory {
             size: wanted.size,
             mac: claim.mac.clone().unwrap_or_default(),
             port: self.settings.port,
+            user_data: wanted.user_data.clone(),
         }
     }
 }

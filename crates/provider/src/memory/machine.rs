@@ -1,6 +1,6 @@
 //! A machine as the hypervisor keeps it. Cheap to copy: its texts are shared.
 
-use egress_core::machine::{ConfigHash, MachineSize};
+use egress_core::machine::{CloudConfig, ConfigHash, MachineSize};
 use egress_core::{MachineUid, Mark, ProxyId};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -74,6 +74,8 @@ pub struct Configured {
     pub mac: String,
     /// The port its proxy listens on, where the provider chose it.
     pub port: Option<u16>,
+    /// The user's cloud-config in its seed.
+    pub user_data: Option<CloudConfig>,
 }
 
 /// One machine.

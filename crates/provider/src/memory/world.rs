@@ -6,7 +6,7 @@ use super::{
     physics::Physics,
     state::{Network, State},
 };
-use egress_core::{ErrorClass, Handle, MachineKey, ProviderName};
+use egress_core::{ErrorClass, Handle, MachineKey, ProviderName, machine::CloudConfig};
 use jiff::{SignedDuration, Timestamp};
 use std::{
     collections::BTreeSet,
@@ -49,6 +49,8 @@ pub struct Guest {
     pub key: String,
     /// The attempt that configured it.
     pub attempt: u32,
+    /// The user's cloud-config that its seed brought.
+    pub user_data: Option<CloudConfig>,
 }
 
 /// Who sends a request, and until when it waits for the answer.
@@ -167,6 +169,7 @@ impl World {
                 slot,
                 key: configured.key.to_string(),
                 attempt: configured.attempt,
+                user_data: configured.user_data.clone(),
             })
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use egress_core::proxy::{SourceKind, UserDataRef};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -158,7 +159,23 @@ fn user_data_is_refused_by_name_where_machines_cannot_read_it() {
          remove it, or choose another provider"
     );
     assert_eq!(findings.len(), 1);
-    assert!(written.accept(Some(&PROXMOX)).unwrap().user_data.is_some());
+}
+
+#[test]
+fn a_reference_to_user_data_is_told_in_the_words_of_the_core() {
+    for (field, kind) in [
+        ("secretRef", SourceKind::Secret),
+        ("configMapRef", SourceKind::ConfigMap),
+    ] {
+        let written = proxy(json!({"userData": {field: {"name": "s", "key": "k"}}}));
+        let accepted = written.accept(Some(&PROXMOX)).unwrap();
+        let expected = UserDataRef {
+            kind,
+            name: "s".to_owned(),
+            key: "k".to_owned(),
+        };
+        assert_eq!(accepted.spec.user_data, Some(expected));
+    }
 }
 
 #[test]

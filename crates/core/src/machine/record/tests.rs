@@ -41,7 +41,7 @@ const GOLDEN: &str = r#"{
     }
   ],
   "proven": {
-    "address": "192.0.2.7",
+    "address": "192.0.2.7:3128",
     "egress": "198.51.100.9",
     "credential_generation": 1
   }

@@ -248,6 +248,7 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
         1 => Just(CredentialSight::Lost),
         1 => Just(CredentialSight::Missing("Secret shop/login is missing".into())),
     ];
+    let missing = option::weighted(0.2, Just("ConfigMap shop/extra is missing".to_owned()));
     let presence = prop_oneof![
         4 => Just(Presence::Normal),
         1 => Just(Presence::MassDisappearance { absent: 4, of: 5 }),
@@ -264,7 +265,7 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
         any_recorded(),
         any_provider(),
         asked,
-        credential,
+        (credential, missing),
         presence,
         memories,
     )
@@ -274,7 +275,7 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
                 recorded,
                 provider,
                 (look, offer, serving),
-                credential,
+                (credential, user_data_missing),
                 presence,
                 memories,
             )| {
@@ -317,6 +318,7 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
                     presence,
                     serving,
                     credential,
+                    user_data_missing,
                     history,
                 };
                 (desired(intent), seen)

@@ -112,6 +112,14 @@ fn refused() -> Serving {
     }
 }
 
+fn rejecting() -> Serving {
+    Serving::Failed {
+        endpoint: endpoint(),
+        fault: ServingFault::AuthRejected,
+        text: "answered 407".into(),
+    }
+}
+
 /// A machine that shows this state and was made from a configuration of before.
 fn outdated(record: Record, state: MachineState) -> Observed {
     let mut seen = seeing(record, state);
@@ -130,6 +138,14 @@ fn moved() -> Desired {
 
 pub(super) fn stopped(reason: StopReason) -> MachineState {
     MachineState::Stopped(reason)
+}
+
+/// Where the cloud-config that the user refers to is missing.
+fn without_user_data(seen: Observed) -> Observed {
+    Observed {
+        user_data_missing: Some("ConfigMap shop/extra is missing".into()),
+        ..seen
+    }
 }
 
 /// Rows that no machine has a part in.
@@ -185,6 +201,11 @@ fn rows_without_a_machine() -> Vec<Row> {
                 credential: CredentialSight::Missing("Secret shop/login is missing".into()),
                 ..offered(Recorded::Nothing, Standing::Unsent)
             },
+        ),
+        (
+            "wanted, user data missing",
+            run(),
+            without_user_data(offered(Recorded::Nothing, Standing::Unsent)),
         ),
         (
             "wanted, provider not configured",
@@ -364,6 +385,16 @@ fn rows_until_started() -> Vec<Row> {
             },
         ),
         (
+            "sent, absent, user data missing",
+            run(),
+            without_user_data(absent()),
+        ),
+        (
+            "half made, user data missing",
+            run(),
+            without_user_data(seeing(accepted(), stopped(StopReason::HalfMade))),
+        ),
+        (
             "sent, absent, many machines missing",
             run(),
             Observed {
@@ -438,6 +469,7 @@ fn rows_of_a_running_machine() -> Vec<Row> {
             seeing(proven(Standing::Started), unknown()),
         ),
         ("runs, not asked", run(), runs(started())),
+        // B183: told, with what the probe said.
         (
             "runs, does not answer yet",
             run(),
@@ -445,6 +477,33 @@ fn rows_of_a_running_machine() -> Vec<Row> {
                 serving: refused(),
                 history: unanswered(1),
                 ..runs(started())
+            },
+        ),
+        // B186: 407 is no health.
+        (
+            "proven, refuses our credentials",
+            run(),
+            Observed {
+                serving: rejecting(),
+                ..seeing(proven(Standing::Started), reporting())
+            },
+        ),
+        (
+            "proven, refuses our credentials, reconfiguring failed",
+            run(),
+            Observed {
+                serving: rejecting(),
+                history: failed(ErrorClass::Transient),
+                ..seeing(proven(Standing::Started), reporting())
+            },
+        ),
+        (
+            "proven, refuses our credentials, had a seed",
+            run(),
+            Observed {
+                serving: rejecting(),
+                provider: configured(true),
+                ..seeing(proven(Standing::Sealed), reporting())
             },
         ),
         (

@@ -320,6 +320,7 @@ impl World {
             presence: Presence::Normal,
             serving,
             credential: CredentialSight::AtHand,
+            user_data_missing: None,
             history: self.history.clone(),
         }
     }
@@ -399,7 +400,8 @@ impl World {
         self.record = match action {
             Action::HoldFinalizer => Some(crate::support::record()),
             Action::RecordClaim(claim) | Action::RecordOutcome(claim) => record.map(|record| {
-                if record.claim.is_none() || claim.standing == Standing::Sent {
+                let before = record.claim.as_ref().map(|before| before.standing);
+                if before != Some(Standing::Sent) {
                     self.history.note_claimed(claim);
                 }
                 record.with_claim(claim.clone())

@@ -118,7 +118,16 @@ fn open(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .open(path);
     match writable {
-        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(path),
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => for_reading(path, error),
+        result => result,
+    }
+}
+
+/// What is there can be locked for reading. Where nothing is, that the disk takes no writes is
+/// what a person has to know.
+pub(super) fn for_reading(path: &Path, refused: io::Error) -> io::Result<File> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(refused),
         result => result,
     }
 }

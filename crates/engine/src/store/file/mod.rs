@@ -6,6 +6,7 @@
 //! <state-dir>/records/<namespace>/<name>.json      one record each
 //! <state-dir>/incarnations/<namespace>/<name>      the last incarnation that was given up
 //! <state-dir>/credentials/<namespace>/<name>.json  generated credentials, mode 600
+//! <state-dir>/abandon/<namespace>/<name>           its machine is left behind on deletion
 //! <state-dir>/admin                                where the running engine's admin page listens
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! nothing. A record that cannot be read is looked at again with every load, so mending it
 //! or moving it away needs no restart.
 
+mod abandon;
 mod credential;
 mod disk;
 mod identity;
@@ -37,7 +39,7 @@ use lock::Lock;
 use record::Records;
 use serde::Deserialize;
 use std::{
-    collections::hash_map::RandomState,
+    collections::{BTreeSet, hash_map::RandomState},
     fmt,
     fs::{self, DirBuilder, File},
     hash::BuildHasher,
@@ -75,12 +77,14 @@ struct Directory {
     records: PathBuf,
     incarnations: PathBuf,
     credentials: PathBuf,
+    abandon: PathBuf,
     disk: Disk,
     identity: Mutex<StoredIdentity>,
     fresh: bool,
     taken_over: bool,
     ignored: Vec<PathBuf>,
     cache: Mutex<Records>,
+    abandons: Mutex<BTreeSet<ProxyId>>,
     turns: Vec<Arc<tokio::sync::Mutex<()>>>,
     hasher: RandomState,
     writers: Arc<Semaphore>,
@@ -100,10 +104,11 @@ impl FileStore {
         let lock = Lock::take(root)?;
         let identity_path = root.join(IDENTITY);
         let recorded = StoredIdentity::read(&identity_path)?;
-        let [records, incarnations, credentials] = TREES.map(|tree| root.join(tree));
+        let [records, incarnations, credentials, abandon] = TREES.map(|tree| root.join(tree));
         let mut ignored = Vec::new();
         remove_temporaries(root)?;
         let read = record::read_all(&records, &mut ignored)?;
+        let noted = abandon::read_all(&abandon)?;
         let kept = [&incarnations, &credentials].map(|tree| count_files(tree));
         let fresh = read.is_empty() && kept.into_iter().sum::<Result<usize, _>>()? == 0;
 
@@ -139,23 +144,27 @@ impl FileStore {
         if recorded.as_ref() != Some(&identity) {
             disk.write(&identity_path, Readers::Directory, &identity.bytes())?;
         }
-        Ok(Self {
+        let store = Self {
             directory: Arc::new(Directory {
                 root: root.to_owned(),
                 records,
                 incarnations,
                 credentials,
+                abandon,
                 disk,
                 identity: Mutex::new(identity),
                 fresh,
                 taken_over: mode.take_over,
                 ignored,
                 cache: Mutex::new(read),
+                abandons: Mutex::new(noted.keys().cloned().collect()),
                 turns: (0..TURNS).map(|_| Arc::default()).collect(),
                 hasher: RandomState::new(),
                 writers: Arc::new(Semaphore::new(WRITERS)),
             }),
-        })
+        };
+        abandon::forget_stale(&store.directory, &noted);
+        Ok(store)
     }
 
     /// Whether it held nothing when it was opened, neither records nor credentials nor
@@ -377,7 +386,7 @@ impl fmt::Debug for FileStore {
 
 const IDENTITY: &str = "identity.json";
 const ADMIN: &str = "admin";
-const TREES: [&str; 3] = ["records", "incarnations", "credentials"];
+const TREES: [&str; 4] = ["records", "incarnations", "credentials", "abandon"];
 
 /// A panic elsewhere leaves no half-made change behind these locks.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -403,8 +412,9 @@ fn refuse_strangers(root: &Path) -> Result<(), OpenError> {
     }
     for entry in disk::entries(root)? {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let known = [TREES[1], TREES[2], ADMIN, "lock", "lost+found"].contains(&name.as_str());
-        let ours = known || name.starts_with(disk::TEMPORARY);
+        let known = [ADMIN, "lock", "lost+found"].contains(&name.as_str());
+        let tree = TREES.contains(&name.as_str());
+        let ours = known || tree || name.starts_with(disk::TEMPORARY);
         if !ours {
             return Err(OpenError::NotAStateDirectory {
                 directory: root.into(),

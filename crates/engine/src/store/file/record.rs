@@ -1,7 +1,7 @@
 //! Reading and writing one record, and what is known of all of them.
 
 use super::{
-    Directory,
+    Directory, abandon,
     disk::{self, Readers},
     held, names, schema_of,
 };
@@ -37,6 +37,9 @@ enum Entry {
 pub(super) struct LookAgain;
 
 impl Records {
+    pub(super) fn has(&self, id: &ProxyId) -> bool {
+        self.known.contains_key(id)
+    }
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -185,6 +188,8 @@ pub(super) fn remove(
     let removed = directory.disk.remove(&path, &directory.records);
     unsettle(directory, id, removed)?;
     remember(directory, id, None);
+    // After the record, which it speaks for until then. One that stays is known by its number.
+    let _ = abandon::forget(directory, id);
     Ok(())
 }
 

@@ -52,6 +52,7 @@ pub fn wanted() -> WantedMachine {
             auth: Auth::None {},
         },
         config_hash: ConfigHash::of(b"one"),
+        user_data: None,
     }
 }
 

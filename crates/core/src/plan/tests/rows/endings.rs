@@ -2,7 +2,7 @@
 
 use super::{
     MANY_MISSING, Row, blind, failed, moved, outdated, recorded, restarted, retiring,
-    since_first_sight, stopped,
+    since_first_sight, stopped, without_user_data,
 };
 use crate::{
     backoff::CRASH_WINDOW,
@@ -27,6 +27,11 @@ pub(super) fn rows_of_a_lost_machine() -> Vec<Row> {
         ),
         ("stuck on its storage", run(), stops(StopReason::IoError)),
         ("powered off", run(), stops(StopReason::PoweredOff)),
+        (
+            "powered off, user data missing",
+            run(),
+            without_user_data(stops(StopReason::PoweredOff)),
+        ),
         ("crashed", run(), stops(StopReason::Crashed)),
         (
             "crashed, started again a moment ago",
@@ -91,6 +96,11 @@ pub(super) fn rows_of_a_lost_machine() -> Vec<Row> {
         ),
         ("spec changed, runs", run(), outdated(was(), reporting())),
         (
+            "spec changed, runs, user data missing",
+            run(),
+            without_user_data(outdated(was(), reporting())),
+        ),
+        (
             "spec changed, half made",
             run(),
             outdated(
@@ -112,6 +122,11 @@ pub(super) fn rows_of_a_lost_machine() -> Vec<Row> {
             "moved to another provider",
             moved(),
             seeing(was(), reporting()),
+        ),
+        (
+            "moved to another provider, user data missing",
+            moved(),
+            without_user_data(seeing(was(), reporting())),
         ),
     ]
 }
@@ -143,6 +158,14 @@ pub(super) fn rows_while_retiring() -> Vec<Row> {
                     MachineState::Absent,
                 )
             },
+        ),
+        (
+            "retiring as deleted, declared again",
+            run(),
+            seeing(
+                retiring(Standing::Started, Retirement::Deleted),
+                MachineState::Absent,
+            ),
         ),
         (
             "retiring for a taken slot",
@@ -187,6 +210,14 @@ pub(super) fn rows_while_deleting() -> Vec<Row> {
         ),
         ("deleted, not looked at", gone(), recorded(old())),
         ("deleted, there", gone(), seeing(old(), reporting())),
+        (
+            "deleted, there, written down",
+            gone(),
+            seeing(
+                retiring(Standing::Started, Retirement::Deleted),
+                reporting(),
+            ),
+        ),
         (
             "deleted, in progress",
             gone(),

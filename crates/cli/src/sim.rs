@@ -1,0 +1,85 @@
+//! `sim`: simulated hypervisors to try the product with.
+
+use crate::{failure::Failure, stop_signal};
+use egress_proxmox_sim::http::{GuestKind, Options, serve};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// Arguments of `sim`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Kind {
+    /// Answer as Proxmox VE does, over HTTPS. The first line printed is JSON: url, caFile,
+    /// tokenFile, node, template, storage, isoStorage, controlUrl (docs/simulator.md).
+    Proxmox(ProxmoxArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct ProxmoxArguments {
+    /// Where its first node listens; further nodes take the ports behind it. Port 0 takes
+    /// free ones.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
+    listen: SocketAddr,
+    /// What runs in started machines.
+    #[arg(long, value_enum, default_value = "proxyd")]
+    guests: Guests,
+    /// Where its certificate authority, its token and its guests' files lie.
+    #[arg(long, value_name = "DIR")]
+    state_dir: PathBuf,
+    /// Divides every duration of the simulated world; 1 is real time.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = speed)]
+    speed: f64,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Guests {
+    /// Nothing: machines report an address where nothing listens.
+    None,
+    /// The real proxy, as the machine's seed configures it, on an address of 127.64.0.0/10.
+    Proxyd,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if speed > 0.0 && speed.is_finite() => Ok(speed),
+        _ => Err("give a number above 0, such as 10".to_owned()),
+    }
+}
+
+/// Serves until a signal.
+pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Kind::Proxmox(arguments) = &arguments.kind;
+    let stop = stop_signal();
+    let guests = match arguments.guests {
+        Guests::None => GuestKind::None,
+        Guests::Proxyd => GuestKind::Proxyd {
+            program: std::env::current_exe()
+                .map_err(|e| Failure::failed(format!("the path of this program: {e}")))?,
+            arguments: vec!["proxyd".into()],
+        },
+    };
+    let options = Options {
+        listen: arguments.listen,
+        guests,
+        state_dir: arguments.state_dir.clone(),
+        speed: arguments.speed,
+        setup: None,
+    };
+    let running = serve(options).await.map_err(|e| {
+        Failure::refused(format!(
+            "the simulator cannot start on {} with {}: {e}: give a free address of this host and a directory that can be written",
+            arguments.listen,
+            arguments.state_dir.display()
+        ))
+    })?;
+    let facts = serde_json::to_string(running.facts())
+        .map_err(|e| Failure::failed(format!("the simulator's facts: {e}")))?;
+    println!("{facts}");
+    stop.await;
+    running.stop().await;
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! Standalone mode on Proxmox VE: the whole product over the simulator, whose machines run the
+//! real proxy from the seed they were given.
+
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod support;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+use support::{PROGRAM, Running, Site, echo, manifest, same, wait_for};
+
+/// How much faster than a host the simulator's tasks and boots are.
+const SPEED: &str = "20";
+
+/// A running simulator.
+struct Sim {
+    _process: Running,
+    facts: Value,
+}
+
+impl Sim {
+    fn start(site: &Site) -> Self {
+        Self::start_with(site, "proxyd")
+    }
+
+    fn start_with(site: &Site, guests: &str) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(["sim", "proxmox", "--listen", "127.0.0.1:0"]);
+        command.args(["--guests", guests, "--speed", SPEED, "--state-dir"]);
+        command.arg(site.path("sim"));
+        let mut process = Running::spawn(&mut command, site.path("sim.log"));
+        let facts = wait_for("the simulator's facts", || {
+            assert!(process.is_running(), "it ended: {}", process.printed());
+            let printed = process.printed();
+            let line = printed.lines().next().filter(|_| printed.contains('\n'));
+            line.and_then(|line| serde_json::from_str(line).ok())
+                .ok_or(printed)
+        });
+        Self {
+            _process: process,
+            facts,
+        }
+    }
+
+    fn fact(&self, name: &str) -> String {
+        match &self.facts[name] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Points an installation's provider at it.
+    fn configure(&self, site: &Site) {
+        let text = format!(
+            "installation: {}\nproviders: [{{name: here, proxmox: {{urls: ['{}'], caFile: '{}', \
+             tokenFile: '{}', template: {}, storage: {}, isoStorage: {}, \
+             vmidRange: {{from: 5000, to: 5999}}, guestAgent: baked, allowLoopback: true}}}}]\n",
+            site.installation,
+            self.fact("url"),
+            self.fact("caFile"),
+            self.fact("tokenFile"),
+            self.fact("template"),
+            self.fact("storage"),
+            self.fact("isoStorage"),
+        );
+        fs::write(site.config(), text).expect("the configuration can be written");
+    }
+
+    /// Does something beside the API.
+    fn control(&self, order: &Value) -> Value {
+        let url = self.fact("controlUrl");
+        let address = url.trim_start_matches("http://").trim_end_matches('/');
+        let body = order.to_string();
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("written");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200"), "{text}");
+        serde_json::from_str(body).expect("JSON")
+    }
+
+    /// Everything on it but what it began with.
+    fn left(&self, began: &[String]) -> Vec<String> {
+        let mut inventory = self.inventory();
+        inventory.retain(|line| !began.contains(line));
+        inventory
+    }
+
+    fn inventory(&self) -> Vec<String> {
+        let lines = self.control(&json!({"do": "inventory"}));
+        let line = |line: &Value| line.as_str().expect("a line").to_owned();
+        lines.as_array().expect("lines").iter().map(line).collect()
+    }
+
+    /// The names of the product's machines, each once for each machine.
+    fn machines(&self) -> Vec<String> {
+        let inventory = self.inventory();
+        let mut names: Vec<String> = inventory
+            .iter()
+            .filter(|line| line.starts_with("machine "))
+            .filter_map(|line| {
+                line.split_whitespace()
+                    .find(|word| word.starts_with("proxy-"))
+            })
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn assert_none_twice(&self) {
+        let machines = self.machines();
+        let mut once = machines.clone();
+        once.dedup();
+        assert_eq!(machines, once);
+    }
+}
+
+fn declare_all(site: &Site, names: &[&str]) {
+    for name in names {
+        site.write(
+            name,
+            &manifest(name, "provider: here, probe: {interval: 5s}"),
+        );
+    }
+}
+
+#[test]
+fn three_machines_serve_through_kills_of_the_engine_and_leave_nothing() {
+    let site = Site::new("pve", 26_800);
+    let sim = Sim::start(&site);
+    sim.configure(&site);
+    let began = sim.inventory();
+    let names = ["a", "b", "c"];
+    declare_all(&site, &names);
+    let mut engine = site.start();
+    for pause in [40, 170, 300, 90, 600] {
+        thread::sleep(Duration::from_millis(pause));
+        engine.stop(Signal::KILL);
+        sim.assert_none_twice();
+        engine = site.start();
+    }
+    site.wait_serving(&names);
+    assert_eq!(sim.machines().len(), 3);
+    let (_echo, page) = echo(&site);
+    for name in names {
+        let (status, text) = site.through(name, &page);
+        assert_eq!(status, 200, "{text}");
+    }
+    wait_for("every seed to be removed after the first proof", || {
+        let seeds = |line: &String| line.contains(".iso");
+        let left: Vec<String> = sim.left(&began).into_iter().filter(seeds).collect();
+        same(&left, &Vec::new())
+    });
+
+    for name in names {
+        site.undeclare(name);
+    }
+    let begin = Instant::now();
+    while site.ask(&["prune"]).status.code() != Some(0) {
+        assert!(begin.elapsed() < support::DEADLINE, "prune is refused");
+    }
+    for pause in [60, 250, 400] {
+        thread::sleep(Duration::from_millis(pause));
+        engine.stop(Signal::KILL);
+        engine = site.start();
+        site.ask(&["prune"]);
+    }
+    wait_for("nothing of ours to be left", || {
+        same(&sim.left(&began), &Vec::new())
+    });
+    site.wait_gone();
+}
+
+fn on_its_configuration(site: &Site, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(PROGRAM)
+        .args(arguments)
+        .arg("--config")
+        .arg(site.config())
+        .output()
+        .expect("the command starts");
+    let told = [output.stdout, output.stderr].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&told).into_owned(),
+    )
+}
+
+#[test]
+fn a_check_records_what_the_host_answers_and_saves_nothing_that_holds_the_token() {
+    let site = Site::new("pve-record", 27_700);
+    let sim = Sim::start_with(&site, "none");
+    sim.configure(&site);
+    let secret = fs::read_to_string(sim.fact("tokenFile")).expect("a token");
+    let secret = secret.trim().rsplit_once('=').expect("a secret").1;
+    let record = |dir: &str| {
+        let dir = site.path(dir);
+        let told = on_its_configuration(&site, &["check", "--record", &dir.to_string_lossy()]);
+        (told, dir.join("here/exchanges.jsonl"))
+    };
+
+    let ((code, told), file) = record("recorded");
+    assert_eq!(code, Some(0), "{told}");
+    let lines = fs::read_to_string(&file).expect("it was saved");
+    assert!(
+        told.contains(&format!("{} exchanges", lines.lines().count())),
+        "{told}"
+    );
+    for asked in ["/version", "/cluster/resources", "/qemu/9000/config"] {
+        assert!(lines.contains(asked), "{asked} was not asked");
+    }
+    assert!(!lines.contains(secret) && !lines.contains("authorization"));
+
+    let leak = format!("egress-proxies: conformance allowed\n{secret}");
+    sim.control(&json!({"do": "edit-description", "vmid": 9000, "text": leak}));
+    let ((code, told), file) = record("refused");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(
+        told.contains("/qemu/9000/config holds the token in use: nothing was saved"),
+        "{told}"
+    );
+    assert!(!told.contains(secret) && !file.exists());
+}
+
+#[test]
+fn the_basic_suite_passes_on_a_simulator_in_another_process_and_leaves_nothing() {
+    let site = Site::new("pve-suite", 27_750);
+    let sim = Sim::start_with(&site, "none");
+    sim.configure(&site);
+    let began = sim.inventory();
+    let (code, told) = on_its_configuration(
+        &site,
+        &["conformance", "--provider", "here", "--tier", "basic"],
+    );
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(sim.left(&began), Vec::<String>::new());
+}
+
+#[test]
+fn two_installations_on_one_host_with_one_range_and_one_token_leave_each_other_alone() {
+    let one = Site::new("pve-one", 26_900);
+    let sim = Sim::start(&one);
+    let two = Site::new("pve-two", 26_950);
+    let began = sim.inventory();
+    for site in [&one, &two] {
+        sim.configure(site);
+        declare_all(site, &["a", "b"]);
+    }
+    let (mut first, _second) = (one.start(), two.start());
+    one.wait_serving(&["a", "b"]);
+    two.wait_serving(&["a", "b"]);
+    assert_eq!(sim.machines().len(), 4);
+    let of_two =
+        [two.proxy("a"), two.proxy("b")].map(|p| p.expect("shown")["status"]["machine"].clone());
+
+    for name in ["a", "b"] {
+        one.undeclare(name);
+    }
+    let begin = Instant::now();
+    while one.ask(&["prune"]).status.code() != Some(0) {
+        assert!(begin.elapsed() < support::DEADLINE, "prune is refused");
+    }
+    wait_for("the machines of one to go", || {
+        same(&sim.machines().len(), &2)
+    });
+    one.wait_gone();
+    assert!(first.stop(Signal::TERM).success());
+    two.wait_serving(&["a", "b"]);
+    let still =
+        [two.proxy("a"), two.proxy("b")].map(|p| p.expect("shown")["status"]["machine"].clone());
+    assert_eq!(of_two, still);
+    assert!(sim.left(&began).len() >= 2);
+}

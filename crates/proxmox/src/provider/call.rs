@@ -1,0 +1,87 @@
+//! One call of the contract on its way: its deadline, its errors, its mutating requests.
+
+use super::Proxmox;
+use crate::client::{Client, Failure, Kind, Prepared, READ_DEADLINE, Upid, answers::Answered};
+use egress_core::{ErrorClass, Handle};
+use egress_provider::{Error, Operation, Permit, Result};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the reads of one call may take together. A mutating request that was written is
+/// waited for beyond that: nobody else learns its outcome.
+const CALL_DEADLINE: Duration = Duration::from_mins(1);
+
+/// One call. Its target is what its errors name.
+pub(super) struct Call<'a> {
+    pub(super) provider: &'a Proxmox,
+    pub(super) operation: Operation,
+    pub(super) target: String,
+    deadline: Instant,
+}
+
+impl Proxmox {
+    pub(super) fn call(&self, operation: Operation, target: impl Into<String>) -> Call<'_> {
+        Call {
+            provider: self,
+            operation,
+            target: target.into(),
+            deadline: Instant::now() + CALL_DEADLINE,
+        }
+    }
+}
+
+impl Call<'_> {
+    /// An error of this call.
+    pub(super) fn error(&self, class: ErrorClass, said: impl Into<String>) -> Error {
+        Error::new(class, self.operation, self.target.clone(), said)
+    }
+
+    /// A failure of the client as an error of this call.
+    pub(super) fn failed(&self, failure: Failure) -> Error {
+        let mut said = failure.to_string();
+        if let Kind::Forbidden {
+            path: Some(path),
+            privilege: Some(privilege),
+        } = &failure.kind
+            && !said.contains(privilege.as_str())
+        {
+            said = format!("{said}: the token lacks {privilege} on {path}");
+        }
+        if matches!(failure.kind, Kind::UnexpectedAnswer | Kind::Unclassified) {
+            tracing::warn!(operation = %self.operation, target = self.target, said, "an answer of Proxmox VE that is not known");
+        }
+        self.error(failure.class, said)
+    }
+
+    /// The client for reads, bounded by what is left of this call's time.
+    pub(super) fn reads(&self) -> Client {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        self.provider.client.within(left.min(READ_DEADLINE))
+    }
+
+    /// The moment after which this call waits for no read any more.
+    pub(super) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Sends one mutating request. `ask` is asked right before it is written.
+    pub(super) async fn send<T: Answered>(
+        &self,
+        permit: &Permit,
+        request: std::result::Result<Prepared<T>, Failure>,
+        ask: impl FnOnce() -> Result<()>,
+    ) -> Result<std::result::Result<T, Failure>> {
+        let request = request.map_err(|failure| self.failed(failure))?;
+        permit.ask(self.operation, &self.target)?;
+        ask()?;
+        Ok(request.write_before(permit.not_after()).send().await)
+    }
+}
+
+/// A task as it stands in a claim.
+pub(super) fn handle(step: &str, upid: &Upid) -> Handle {
+    Handle {
+        step: step.to_owned(),
+        id: upid.to_string(),
+    }
+}

@@ -1,0 +1,577 @@
+//! `check`: what stands in the way of making machines, each with a remedy. Pure but for its
+//! survey.
+
+mod privileges;
+
+pub(super) use privileges::{needed_privileges, uses_vnet};
+
+use super::{
+    Proxmox,
+    call::Call,
+    grammar::{Nic, boot_disk, drives},
+    names,
+    survey::{NoSurvey, Survey, TemplateSight},
+};
+use crate::{
+    client::{Failure, Kind, NodeName, StorageStatus, Vmid},
+    config::{CloudInitDrive, Config, GuestAgent},
+};
+use egress_core::ErrorClass;
+use egress_provider::{CheckFinding, CheckReason, Error, Operation, Report, Result, Severity};
+
+/// How far a node's clock may be from ours, in seconds.
+const CLOCK_TOLERANCE: i64 = 30;
+
+impl Proxmox {
+    pub(super) async fn check_all(&self) -> Result<Report> {
+        let call = self.call(Operation::Check, self.name.as_str());
+        let mut report = Report::default();
+        match call.survey(true).await {
+            Ok(survey) => {
+                report.version = Some(survey.version.text.clone());
+                report.findings = self.findings(&survey, None);
+            }
+            Err(NoSurvey::Failed(failure)) => report.findings.push(of_failure(&failure)),
+            Err(NoSurvey::Error(error)) => report.findings.push(of_error(&error)),
+        }
+        Ok(report)
+    }
+
+    /// All findings; with a node, only what matters to a machine there.
+    pub(super) fn findings(&self, survey: &Survey, node: Option<&NodeName>) -> Vec<CheckFinding> {
+        let mut findings = Findings(Vec::new());
+        let config = &self.config;
+        findings.version(survey);
+        findings.cluster(survey);
+        findings.privileges(config, survey);
+        findings.templates(config, survey, node);
+        findings.storages(config, survey, node);
+        findings.network(config, survey, node);
+        findings.pool_and_range(config, survey);
+        findings.tags(
+            survey,
+            &names::installation_tag(&self.identity.installation),
+        );
+        findings.payload(config, self.payload.is_there());
+        let hints = self.hints();
+        for volume in &hints.left_behind {
+            findings.warn(
+                CheckReason::StorageUnavailable,
+                format!("{volume} was left behind when its machine was destroyed"),
+                "remove it with `pvesm free`, or grant Datastore.Allocate on its storage",
+            );
+        }
+        drop(hints);
+        // What stands in the way first.
+        findings
+            .0
+            .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        findings.0
+    }
+}
+
+impl Call<'_> {
+    /// A survey's first error as this call's own.
+    pub(super) fn refuse_on(&self, findings: &[CheckFinding]) -> Result<()> {
+        let first = findings.iter().find(|f| f.severity == Severity::Error);
+        first.map_or(Ok(()), |finding| {
+            let said = format!("{}: {}", finding.found, finding.remedy);
+            Err(self.error(class_of(finding.reason), said))
+        })
+    }
+
+    pub(super) fn no_survey(&self, why: NoSurvey) -> Error {
+        match why {
+            NoSurvey::Failed(failure) => self.failed(failure),
+            NoSurvey::Error(error) => error,
+        }
+    }
+}
+
+/// What a caller of `create` may do about a finding.
+const fn class_of(reason: CheckReason) -> ErrorClass {
+    match reason {
+        CheckReason::MissingPrivileges
+        | CheckReason::Unauthorized
+        | CheckReason::VisibilityLimited
+        | CheckReason::TagNotAllowed => ErrorClass::Unauthorized,
+        CheckReason::TemplateInvalid
+        | CheckReason::NetworkInvalid
+        | CheckReason::PoolInvalid
+        | CheckReason::RangeInvalid
+        | CheckReason::NodeInvalid
+        | CheckReason::VersionUnsupported
+        | CheckReason::DomainTypeInvalid
+        | CheckReason::CertificateInvalid
+        | CheckReason::ConfigInvalid => ErrorClass::Permanent,
+        CheckReason::ClusterChanged => ErrorClass::NeedsOperator,
+        CheckReason::LowCapacity => ErrorClass::Capacity,
+        CheckReason::Ready
+        | CheckReason::Unreachable
+        | CheckReason::StorageUnavailable
+        | CheckReason::ClockSkewed
+        | CheckReason::NoQuorum => ErrorClass::Transient,
+    }
+}
+
+fn of_failure(failure: &Failure) -> CheckFinding {
+    let (reason, remedy) = match &failure.kind {
+        Kind::CertificateInvalid(_) | Kind::CaUnusable => (
+            CheckReason::CertificateInvalid,
+            "give in `caFile` the authority that signed the host's certificate, and in `urls` a name that it holds",
+        ),
+        Kind::Unauthenticated | Kind::TokenUnusable => (
+            CheckReason::Unauthorized,
+            "write `user@realm!id=secret` of a living token into `tokenFile`",
+        ),
+        Kind::Forbidden { .. } => (
+            CheckReason::MissingPrivileges,
+            "grant the token that privilege on that path",
+        ),
+        _ => (
+            CheckReason::Unreachable,
+            "see that the API servers in `urls` run and can be reached from here",
+        ),
+    };
+    fault(reason, failure.to_string(), remedy)
+}
+
+fn of_error(error: &Error) -> CheckFinding {
+    let (reason, remedy) = match error.class() {
+        ErrorClass::NeedsOperator => (
+            CheckReason::ClusterChanged,
+            "point `urls` back at the recorded cluster, or make a new provider block for this one",
+        ),
+        ErrorClass::Unauthorized => (
+            CheckReason::Unauthorized,
+            "mend the token in `tokenFile` or its privileges",
+        ),
+        ErrorClass::Permanent => (CheckReason::CertificateInvalid, "mend `caFile` and `urls`"),
+        _ => (
+            CheckReason::Unreachable,
+            "see that the API servers in `urls` run and can be reached from here",
+        ),
+    };
+    fault(reason, error.said().to_owned(), remedy)
+}
+
+fn fault(reason: CheckReason, found: impl Into<String>, remedy: impl Into<String>) -> CheckFinding {
+    CheckFinding {
+        reason,
+        severity: Severity::Error,
+        found: found.into(),
+        remedy: remedy.into(),
+    }
+}
+
+struct Findings(Vec<CheckFinding>);
+
+impl Findings {
+    fn fault(&mut self, reason: CheckReason, found: impl Into<String>, remedy: impl Into<String>) {
+        self.0.push(fault(reason, found, remedy));
+    }
+    fn warn(&mut self, reason: CheckReason, found: impl Into<String>, remedy: impl Into<String>) {
+        let severity = Severity::Warning;
+        self.0.push(CheckFinding {
+            severity,
+            ..fault(reason, found, remedy)
+        });
+    }
+
+    fn version(&mut self, survey: &Survey) {
+        if !matches!(survey.version.major, 8 | 9) {
+            self.fault(
+                CheckReason::VersionUnsupported,
+                format!("Proxmox VE {}", survey.version.text),
+                "use version 8 or 9: version 7 resizes, names privileges and reports errors in other ways",
+            );
+        }
+    }
+
+    fn cluster(&mut self, survey: &Survey) {
+        // Where it is not known, the privilege that is missing is named with the others.
+        if survey.snapshot.quorate == Ok(false) {
+            self.fault(
+                CheckReason::NoQuorum,
+                "the cluster has no quorum",
+                "bring the missing nodes back: nothing can be made or removed until then",
+            );
+        }
+        for node in survey.snapshot.nodes.iter().filter(|node| !node.online) {
+            self.warn(
+                CheckReason::NodeInvalid,
+                format!("node {} is offline", node.name),
+                "bring it back, or remove it from the cluster",
+            );
+        }
+        match &survey.clock {
+            Some((node, skew)) if skew.abs() > CLOCK_TOLERANCE => self.warn(
+                CheckReason::ClockSkewed,
+                format!("the clock of node {node} is {skew} s from ours"),
+                "let both follow the same time server: ages of tasks and seeds are compared",
+            ),
+            _ => {}
+        }
+        if !survey.may("/", "Sys.Audit") && survey.snapshot.nodes.len() == 1 {
+            self.warn(
+                CheckReason::VisibilityLimited,
+                "without Sys.Audit on / memory and clock of the node are not looked at, and clones of others cannot be seen",
+                "grant Sys.Audit on /, or do not share the VMID range and the token with another installation",
+            );
+        }
+    }
+
+    fn privileges(&mut self, config: &Config, survey: &Survey) {
+        for need in needed_privileges(config, survey) {
+            let held = |privilege: &str| need.paths.iter().any(|path| survey.may(path, privilege));
+            let missing: Vec<_> = need
+                .privileges
+                .iter()
+                .filter(|choice| !choice.split('|').any(held))
+                .map(|choice| choice.replace('|', " or "))
+                .collect();
+            if !missing.is_empty() {
+                let path = need.paths.last().map_or("/", String::as_str);
+                self.fault(
+                    CheckReason::MissingPrivileges,
+                    format!("the token lacks {} on {path}", missing.join(", ")),
+                    format!("grant it there, to the user as well as to a token with privilege separation: it is needed {}", need.what_for),
+                );
+            }
+        }
+    }
+
+    fn templates(&mut self, config: &Config, survey: &Survey, node: Option<&NodeName>) {
+        if survey.templates.is_empty() {
+            let vmids: Vec<_> = config.template_vmids().iter().map(u32::to_string).collect();
+            self.fault(
+                CheckReason::TemplateInvalid,
+                format!("no template {} is on any list", vmids.join(", ")),
+                "name a template that exists, and grant the token VM.Audit on it",
+            );
+        }
+        for template in &survey.templates {
+            if node.is_some() && survey.templates.len() > 1 && node != Some(&template.node) {
+                continue;
+            }
+            let known = survey
+                .snapshot
+                .nodes
+                .iter()
+                .find(|known| known.name == template.node);
+            match known {
+                None => self.fault(
+                    CheckReason::NodeInvalid,
+                    format!("the cluster has no node {}", template.node),
+                    "write the node's name as the cluster knows it",
+                ),
+                Some(known) if !known.online && survey.templates.len() == 1 => self.fault(
+                    CheckReason::NodeInvalid,
+                    format!("node {}, where the template is, is offline", template.node),
+                    "bring it back, or name a template on another node",
+                ),
+                Some(_) => {}
+            }
+            let at = format!("template {} on {}", template.vmid, template.node);
+            match &template.config {
+                Ok(_) => {
+                    self.template(config, &at, template);
+                    self.inherited(survey, &at, template);
+                }
+                // Named with the privileges.
+                Err(failure) if matches!(failure.kind, Kind::Forbidden { .. }) => {}
+                Err(failure) => self.fault(
+                    CheckReason::TemplateInvalid,
+                    format!("{at}: {}", failure.said),
+                    "name a template that exists on that node",
+                ),
+            }
+        }
+    }
+
+    fn template(&mut self, config: &Config, at: &str, template: &TemplateSight) {
+        let Ok(read) = &template.config else { return };
+        let mut refuse = |found: String, remedy: &str| {
+            self.0.push(fault(
+                CheckReason::TemplateInvalid,
+                format!("{at} {found}"),
+                remedy,
+            ));
+        };
+        if !read.template {
+            refuse(
+                "is not a template".to_owned(),
+                "turn it into one with `qm template`, or name another",
+            );
+        }
+        let replaces = config.cloud_init_drive == CloudInitDrive::Replace;
+        for (key, drive) in drives(&read.keys) {
+            if drive.is_cloud_init() {
+                if !replaces {
+                    let remedy = "remove it with `qm set --delete`, or set `cloudInitDrive: replace`: two sources of user-data contradict each other";
+                    refuse(
+                        format!("has a cloud-init drive of Proxmox on {key}"),
+                        remedy,
+                    );
+                }
+            } else if key == config.seed_drive && drive.volume.is_some() {
+                refuse(
+                    format!("has a volume on {key}, which `seedDrive` names"),
+                    "remove it, or name a free drive in `seedDrive`",
+                );
+            } else if drive.cdrom && drive.volume.is_some() {
+                refuse(
+                    format!("has a CD in {key}"),
+                    "take it out: clones would keep it, and read their data from it",
+                );
+            }
+        }
+        if read.keys.contains_key("hookscript") {
+            refuse(
+                "has a hookscript".to_owned(),
+                "remove it: clones would inherit it",
+            );
+        }
+        if boot_disk(&read.keys, &config.seed_drive).is_none() {
+            refuse(
+                "has no disk to boot from".to_owned(),
+                "name its disk in `boot: order=`",
+            );
+        }
+        if read
+            .keys
+            .get("net0")
+            .and_then(|text| Nic::parse(text))
+            .is_none()
+        {
+            refuse("has no net0".to_owned(), "give it one network card, net0");
+        }
+        for key in read.keys.keys().filter(|key| {
+            key.strip_prefix("net")
+                .is_some_and(|n| n != "0" && n.parse::<u8>().is_ok())
+        }) {
+            self.warn(
+                CheckReason::NetworkInvalid,
+                format!("{at} has another network card, {key}"),
+                "remove it unless machines need it: only net0 is configured",
+            );
+        }
+        if let Some(lock) = &read.lock {
+            self.warn(
+                CheckReason::TemplateInvalid,
+                format!("{at} is locked ({lock})"),
+                "wait for it: no clone begins while it stands",
+            );
+        }
+    }
+
+    /// What clones or their places depend on and nobody may have meant.
+    fn inherited(&mut self, survey: &Survey, at: &str, template: &TemplateSight) {
+        let Ok(read) = &template.config else { return };
+        let filtered: Vec<_> = read
+            .keys
+            .iter()
+            .filter(|(key, value)| {
+                key.starts_with("net") && Nic::parse(value).is_some_and(|nic| nic.is_filtered())
+            })
+            .map(|(key, _)| key.as_str())
+            .collect();
+        if !filtered.is_empty() {
+            self.warn(
+                CheckReason::NetworkInvalid,
+                format!("{at} has firewall=1 on {}", filtered.join(", ")),
+                "take it off, or see that the template's firewall rules, which clones inherit, let clients reach the proxy, and that no IP filter names the template's address",
+            );
+        }
+        let listed = survey.snapshot.guests.get(&template.vmid);
+        if listed.is_some_and(|guest| guest.ha) {
+            self.warn(
+                CheckReason::TemplateInvalid,
+                format!("{at} is managed by HA"),
+                "remove it from HA: a template never runs, and HA may move it to another node",
+            );
+        }
+    }
+
+    fn storages(&mut self, config: &Config, survey: &Survey, node: Option<&NodeName>) {
+        for sight in &survey.storages {
+            if node.is_some_and(|node| *node != sight.node) {
+                continue;
+            }
+            let images = sight.storage == config.storage;
+            let (field, content) = if images {
+                ("storage", "images")
+            } else {
+                ("isoStorage", "iso")
+            };
+            let at = format!("{field} {} on {}", sight.storage, sight.node);
+            match &sight.status {
+                Ok(status) => self.storage(config, &at, status, content),
+                Err(failure) if matches!(failure.kind, Kind::Forbidden { .. }) => {}
+                Err(failure) => self.fault(
+                    CheckReason::StorageUnavailable,
+                    format!("{at}: {}", failure.said),
+                    "name a storage that the node has",
+                ),
+            }
+        }
+    }
+
+    fn storage(&mut self, config: &Config, at: &str, status: &StorageStatus, content: &str) {
+        if !status.enabled || !status.active {
+            let how = if status.enabled {
+                "is not active"
+            } else {
+                "is disabled there"
+            };
+            self.fault(
+                CheckReason::StorageUnavailable,
+                format!("{at} {how}"),
+                "see that its backend answers, and that it is enabled for the node",
+            );
+            return;
+        }
+        if !status.content.iter().any(|kind| kind == content) {
+            self.fault(
+                CheckReason::StorageUnavailable,
+                format!("{at} takes no `{content}`"),
+                format!("add `{content}` to its content types, or name another storage"),
+            );
+        }
+        if content == "images"
+            && let (Some(total), Some(avail)) = (status.total, status.avail)
+            && avail < reserved(config, total)
+        {
+            self.fault(
+                CheckReason::LowCapacity,
+                format!("{at} has {} GiB free of {} GiB", avail >> 30, total >> 30),
+                format!(
+                    "free some: {} % stay reserved",
+                    config.reserve.storage_percent
+                ),
+            );
+        }
+    }
+
+    fn network(&mut self, config: &Config, survey: &Survey, node: Option<&NodeName>) {
+        for template in &survey.templates {
+            let nic = template
+                .config
+                .as_ref()
+                .ok()
+                .and_then(|c| Nic::parse(c.keys.get("net0")?));
+            let Some(nic) = nic else { continue };
+            let nic = nic.moved(config.bridge.as_deref(), config.vlan_tag);
+            let Some(name) = nic.bridge() else {
+                self.fault(
+                    CheckReason::NetworkInvalid,
+                    format!("net0 of template {} is on no bridge", template.vmid),
+                    "set `bridge`, or put the template's net0 on one",
+                );
+                continue;
+            };
+            for (on, shown) in &survey.bridges {
+                if node.is_some_and(|node| node != on) {
+                    continue;
+                }
+                let Ok(bridges) = shown else { continue };
+                match bridges.iter().find(|bridge| bridge.iface == name) {
+                    None => self.fault(
+                        CheckReason::NetworkInvalid,
+                        format!("node {on} has no bridge {name} that the token may use"),
+                        "name a bridge of the node, and grant SDN.Use on it",
+                    ),
+                    Some(bridge) if bridge.kind == "vnet" && !survey.zones.contains_key(name) => {
+                        self.warn(
+                            CheckReason::VisibilityLimited,
+                            format!("{name} on node {on} is a vnet whose SDN zone this token is not shown: whether it may use it is not looked at"),
+                            format!("grant SDN.Audit on the vnet, or see that the token has SDN.Use on /sdn/zones/ZONE/{name}{}", nic.tag().map(|tag| format!("/{tag}")).unwrap_or_default()),
+                        );
+                    }
+                    Some(bridge)
+                        if nic.tag().is_some() && bridge.kind == "bridge" && !bridge.vlan_aware =>
+                    {
+                        self.warn(
+                            CheckReason::NetworkInvalid,
+                            format!("bridge {name} on node {on} is not VLAN-aware"),
+                            "make it VLAN-aware, or see that the node makes a bridge for the VLAN",
+                        );
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    fn pool_and_range(&mut self, config: &Config, survey: &Survey) {
+        if let Some(Err(failure)) = &survey.pool {
+            let name = config.pool.as_deref().unwrap_or_default();
+            // Without Pool.Audit a pool cannot be seen, and can be used.
+            if !matches!(failure.kind, Kind::Forbidden { path: Some(_), .. }) {
+                self.fault(
+                    CheckReason::PoolInvalid,
+                    format!("pool {name}: {}", failure.said),
+                    "name a pool that exists",
+                );
+            }
+        }
+        let used = survey
+            .snapshot
+            .guests
+            .keys()
+            .filter(|vmid| config.vmid_range.contains(vmid.get()));
+        if used.count() as u64 >= config.vmid_range.count() {
+            self.fault(
+                CheckReason::RangeInvalid,
+                format!(
+                    "every VMID of {}-{} is in use",
+                    config.vmid_range.from, config.vmid_range.to
+                ),
+                "widen `vmidRange`",
+            );
+        }
+    }
+
+    fn tags(&mut self, survey: &Survey, own: &str) {
+        let Ok(options) = &survey.options else { return };
+        let restricted = options
+            .user_allow
+            .as_deref()
+            .is_some_and(|allow| allow != "free");
+        let Some(allowed) = options.allowed_tags.as_ref().filter(|_| restricted) else {
+            return;
+        };
+        let missing: Vec<_> = [names::PRODUCT_TAG, own]
+            .into_iter()
+            .filter(|tag| !allowed.iter().any(|known| known == tag))
+            .collect();
+        if !missing.is_empty() {
+            self.warn(
+                CheckReason::TagNotAllowed,
+                format!("the datacenter does not allow the tags {}", missing.join(", ")),
+                "allow them under `user-tag-access`; machines are found by range and name without them",
+            );
+        }
+    }
+
+    fn payload(&mut self, config: &Config, is_there: bool) {
+        if config.guest_agent == GuestAgent::Package && !is_there {
+            self.fault(
+                CheckReason::ConfigInvalid,
+                "`guestAgent: package` needs the static proxyd, which is not there",
+                super::seed::NO_PAYLOAD,
+            );
+        }
+    }
+}
+
+/// The bytes of a storage that stay free.
+pub(super) fn reserved(config: &Config, total: u64) -> u64 {
+    total / 100 * u64::from(config.reserve.storage_percent)
+}
+
+/// Whether a template is shown as one, for `list`'s proof that the token sees machines.
+pub(super) fn sees_template(config: &Config, snapshot: &super::shared::Snapshot) -> bool {
+    let mut vmids = config.template_vmids().into_iter().filter_map(Vmid::new);
+    vmids.any(|vmid| snapshot.guests.contains_key(&vmid))
+}

@@ -1,0 +1,158 @@
+//! Where machines come to be: other nodes over shared storage, and templates with a drive of
+//! Proxmox VE's own cloud-init.
+
+mod bench;
+#[path = "bench/scene.rs"]
+#[allow(dead_code, reason = "other tests need more of it")]
+mod scene;
+
+use egress_core::{ErrorClass, machine::MachineState};
+use egress_provider::{CheckReason, Severity};
+use egress_proxmox::{CloudInitDrive, Config};
+use egress_proxmox_sim::world::Setup;
+use scene::{Scene, vmid};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Two nodes that share these storages.
+fn sharing(storages: &[&str]) -> Setup {
+    let mut setup = bench::two_nodes();
+    for storage in &mut setup.storages {
+        storage.shared = storages.contains(&storage.name.as_str());
+    }
+    setup
+}
+
+async fn host(scene: &Scene, claim: &egress_core::Claim) -> Option<String> {
+    let seen = scene.provider.get(&scene.key, claim).await.unwrap();
+    seen.host.map(|host| host.as_str().to_owned())
+}
+
+/// Makes two machines, which come to be on both nodes, and removes them again.
+async fn both_nodes_get_one(setup: Setup) {
+    let scene = Scene::new(setup).await;
+    let report = scene.provider.check().await.unwrap();
+    assert_eq!(report.reason(), CheckReason::Ready, "{report:#?}");
+    let began = scene.inventory();
+    let other = scene.of("uid-2");
+    let mut hosts = Vec::new();
+    let mut claims = Vec::new();
+    for one in [&scene, &other] {
+        let mut claim = one.claim().await;
+        one.up(&mut claim).await;
+        one.reports(&claim).await;
+        hosts.push(host(one, &claim).await.unwrap());
+        one.seal(&mut claim).await;
+        claims.push(claim);
+        // Until the next list shows it: only then does it count for its node.
+        sleep(Duration::from_secs(22)).await;
+    }
+    assert_eq!(hosts, ["pve1", "pve2"]);
+    let sent = scene.mutations();
+    let clones: Vec<_> = sent
+        .iter()
+        .filter(|line| line.contains("/clone "))
+        .collect();
+    assert!(
+        clones[1].contains("/nodes/pve1/qemu/9000/clone"),
+        "{clones:#?}"
+    );
+    assert!(clones[1].contains("target=pve2"), "{clones:#?}");
+    assert!(!clones[0].contains("target="), "{clones:#?}");
+    for (one, claim) in [&scene, &other].into_iter().zip(&mut claims) {
+        one.down(claim).await;
+        assert_eq!(one.state(claim).await, MachineState::Absent);
+    }
+    assert_eq!(scene.inventory(), began);
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_shared_storage_machines_also_come_to_nodes_without_the_template() {
+    both_nodes_get_one(sharing(&["local-lvm", "proxy-seeds"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_on_another_node_has_its_seed_on_that_nodes_own_storage() {
+    both_nodes_get_one(sharing(&["local-lvm"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_shared_storage_machines_stay_with_their_template() {
+    let scene = Scene::new(sharing(&["proxy-seeds"])).await;
+    for uid in ["uid-1", "uid-2", "uid-3"] {
+        let one = scene.of(uid);
+        let mut claim = one.claim().await;
+        one.up(&mut claim).await;
+        assert_eq!(host(&one, &claim).await.as_deref(), Some("pve1"));
+    }
+}
+
+/// A template with a cloud-init drive of Proxmox VE at this slot.
+fn with_cloud_init(slot: &str) -> Setup {
+    let mut setup = Setup::default();
+    let volume = "local-lvm:vm-9000-cloudinit,media=cdrom,size=4M";
+    setup.guests[0]
+        .config
+        .insert(slot.to_owned(), volume.to_owned());
+    setup
+}
+
+fn replace(config: &mut Config) {
+    config.cloud_init_drive = CloudInitDrive::Replace;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_with_a_cloud_init_drive_is_refused_with_both_ways_out() {
+    let scene = Scene::new(with_cloud_init("ide3")).await;
+    let mut claim = scene.claim().await;
+    let error = scene.create_once(&mut claim).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Permanent, "{error}");
+    for word in ["ide3", "qm set --delete", "cloudInitDrive: replace"] {
+        assert!(error.said().contains(word), "{word} is missing: {error}");
+    }
+    assert_eq!(scene.mutations(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_init_drive_is_replaced_in_the_clone_and_stays_in_the_template() {
+    // In the seed's own drive and in others.
+    for slot in ["ide2", "ide0", "ide3", "sata1", "scsi1"] {
+        let scene = Scene::with(with_cloud_init(slot), replace).await;
+        let report = scene.provider.check().await.unwrap();
+        assert_eq!(report.reason(), CheckReason::Ready, "{slot}: {report:#?}");
+        let began = scene.inventory();
+        let template = scene.describe(9000);
+        let mut claim = scene.claim().await;
+        scene.up(&mut claim).await;
+        let machine = scene.describe(vmid(&claim)).unwrap();
+        assert!(!machine.contains("-cloudinit"), "{slot}: {machine}");
+        assert!(!machine.contains("unused"), "{slot}: {machine}");
+        let seed = scene.config(vmid(&claim), "ide2").unwrap();
+        assert!(seed.starts_with("proxy-seeds:iso/px-"), "{slot}: {machine}");
+        let left = scene.inventory();
+        let disks = left.iter().filter(|line| line.contains("-cloudinit"));
+        assert_eq!(disks.count(), 1, "{slot}: {left:#?}");
+        scene.reports(&claim).await;
+        scene.seal(&mut claim).await;
+        scene.down(&mut claim).await;
+        assert_eq!(scene.inventory(), began, "{slot}");
+        assert_eq!(scene.describe(9000), template, "{slot}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replacing_a_cloud_init_drive_needs_its_privilege() {
+    let scene = Scene::with(with_cloud_init("ide3"), replace).await;
+    scene.tell(json!({"do": "remove-privilege", "privilege": "VM.Config.Cloudinit"}));
+    let report = scene.provider.check().await.unwrap();
+    let named = report
+        .findings
+        .iter()
+        .any(|f| f.severity == Severity::Error && f.found.contains("VM.Config.Cloudinit"));
+    assert!(named, "{report:#?}");
+    let mut claim = scene.claim().await;
+    let error = scene.create_once(&mut claim).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Unauthorized, "{error}");
+    assert_eq!(scene.mutations(), Vec::<String>::new());
+}

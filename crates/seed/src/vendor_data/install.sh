@@ -1,0 +1,76 @@
+#!/bin/sh
+# Copies proxyd and its configuration from the seed to the disk and starts it. cloud-init runs
+# this in its network stage, before every module, at each boot until the first one has ended:
+# so it may run again, also when the seed is gone.
+set -eu
+umask 077
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
+seed=/run/egress-proxies/seed
+config=/etc/egress-proxies/proxyd.json
+
+complain() {
+  echo "egress-proxies: $*" >&2
+  { echo "egress-proxies: $*" >/dev/console; } 2>/dev/null || :
+}
+
+# Another disk may bear the same label: the one with our instance id is ours.
+mount_seed() {
+  mkdir -p "$seed"
+  for disk in /dev/disk/by-label/cidata $(blkid -c /dev/null -t LABEL=cidata -o device || :); do
+    mount -t iso9660 -o ro,nosuid,nodev,noexec "$disk" "$seed" 2>/dev/null || continue
+    if grep -Fqx "instance-id: \"${INSTANCE_ID:?}\"" "$seed/meta-data"; then
+      return 0
+    fi
+    umount "$seed"
+  done
+  return 1
+}
+
+# place MODE OWNER NAME TARGET: whole or not at all, whenever the machine loses power.
+place() {
+  mkdir -p "${4%/*}"
+  cp "$seed/$3" "$4.new"
+  chown "$2" "$4.new"
+  chmod "$1" "$4.new"
+  sync
+  mv -f "$4.new" "$4"
+}
+
+if mount_seed; then
+  trap 'umount "$seed"' EXIT
+  (umask 022; mkdir -p /etc/egress-proxies)
+  owner=root:root
+  if [ -e "$seed/proxyd" ]; then
+    id -u proxyd >/dev/null 2>&1 ||
+      useradd --system --user-group --no-create-home --home-dir /nonexistent \
+        --shell /usr/sbin/nologin proxyd
+    place 0755 root:root proxyd /usr/local/bin/proxyd
+    place 0644 root:root proxyd.service /etc/systemd/system/proxyd.service
+  fi
+  if id -u proxyd >/dev/null 2>&1; then
+    owner=proxyd:$(id -g proxyd)
+  fi
+  place 0600 "$owner" proxyd.json "$config"
+  place 0644 root:root egress-proxies-first-boot.service \
+    /etc/systemd/system/egress-proxies-first-boot.service
+  if command -v restorecon >/dev/null; then
+    restorecon /usr/local/bin/proxyd /etc/systemd/system/proxyd.service || :
+    restorecon -R /etc/egress-proxies || :
+  fi
+  sync
+elif [ ! -e "$config" ]; then
+  complain "no disk with the label cidata and the instance id $INSTANCE_ID"
+  exit 1
+fi
+
+# Should the machine lose power after the seed was taken out, the next boot goes on with what
+# cloud-init has read, instead of looking for the seed.
+: >/var/lib/cloud/instance/manual-clean
+
+systemctl daemon-reload
+systemctl enable egress-proxies-first-boot.service
+systemctl enable proxyd.service || complain "proxyd.service cannot be enabled"
+# cloud-init must go on: nothing here waits for a unit.
+systemctl start --no-block egress-proxies-first-boot.service
+systemctl restart --no-block proxyd.service || complain "proxyd.service cannot be started"
