@@ -258,6 +258,16 @@ impl Config {
         self.providers.iter().filter_map(provider).collect()
     }
 
+    /// The providers on Proxmox VE, to look at and not to make machines with.
+    pub fn proxmox(&self, identity: &Identity) -> Vec<(ProviderName, Proxmox)> {
+        let provider = |block: &ProviderBlock| {
+            let (name, config) = (block.name.clone(), block.proxmox.clone()?);
+            let proxmox = Proxmox::new(name.clone(), identity.clone(), config, Payload::default());
+            Some((name, proxmox))
+        };
+        self.providers.iter().filter_map(provider).collect()
+    }
+
     /// The block of the provider of this name.
     pub fn block(&self, name: &str) -> Option<&ProviderBlock> {
         self.providers.iter().find(|b| b.name.as_str() == name)

@@ -17,6 +17,7 @@ use egress_proxmox::{
     client::HttpsWire,
 };
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -25,8 +26,12 @@ use tokio::time::Instant;
 
 /// How long calls of an interrupted suite may take to end.
 const SUITE_END: Duration = Duration::from_secs(20);
-/// How long the machines that it left may take to go.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long the machines that it left may take to go: a clone that was begun ends first, and
+/// a guest that hangs takes over a minute to stop.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// After so long a second look must find nothing either: requests of calls that were cut off
+/// may land after the first one.
+const SECOND_LOOK: Duration = Duration::from_millis(500);
 
 /// Arguments of `conformance`.
 #[derive(Debug, clap::Args)]
@@ -223,15 +228,42 @@ fn left_behind(dir: &Path, what: &dyn std::fmt::Display) -> Failure {
 async fn clear(provider: &dyn Provider, dir: &Path) -> Result<(), Failure> {
     let left = |what: String| left_behind(dir, &what);
     let end = Instant::now() + PATIENCE;
+    let mut seen = BTreeMap::new();
+    let mut looks = 0;
     loop {
         let listing = provider.list(&[]).await.map_err(|e| left(e.chain()))?;
-        if listing.machines.is_empty() {
-            break;
-        }
-        let mut wait = Duration::ZERO;
+        let mut going = Vec::new();
         for machine in listing.machines {
             let key = MachineKey::new(machine.mark.uid.clone());
             let claim = Claim::found(machine.mark);
+            seen.insert(key.name().to_owned(), (key.clone(), claim.clone()));
+            going.push((key, claim));
+        }
+        // A leftover of a machine that was never seen tells of one that is still being made.
+        let mut waited_for = None;
+        for leftover in listing.leftovers {
+            match seen.get(&leftover.machine) {
+                Some((key, claim)) => going.push((key.clone(), claim.clone())),
+                None => waited_for = Some(leftover.volume.name),
+            }
+        }
+        if going.is_empty() && waited_for.is_none() {
+            looks += 1;
+            if looks == 2 {
+                break;
+            }
+            tokio::time::sleep(SECOND_LOOK).await;
+            continue;
+        }
+        looks = 0;
+        let mut wait = Duration::ZERO;
+        if let Some(volume) = waited_for {
+            if Instant::now() > end {
+                return Err(left(volume));
+            }
+            wait = SECOND_LOOK;
+        }
+        for (key, claim) in going {
             let permit = Permit::new(claim.attempt, Instant::now() + PERMIT_LIFETIME);
             match provider.delete(&key, &claim, &permit).await {
                 Ok(Progress::Done) => {}

@@ -251,6 +251,9 @@ fn rows(
         }
         _ => {
             let default = match default {
+                _ if written.is_some() && path.ends_with(".template") => {
+                    "required, or `templates`".to_owned()
+                }
                 _ if written.is_some() => "required".to_owned(),
                 None | Some(Value::Null) => "none".to_owned(),
                 Some(value) => format!("`{value}`"),

@@ -71,7 +71,12 @@ impl<'a> MakeWriter<'a> for Sink {
 
 /// Begins to write log lines.
 pub fn start(format: Format, level: &str, target: Target) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(level).map_err(|e| {
+    // What libraries tell at these levels would bury our own lines; a filter can ask for it.
+    let ours = match level {
+        "debug" | "trace" => format!("info,egress={level}"),
+        other => other.to_owned(),
+    };
+    let filter = EnvFilter::try_new(ours).map_err(|e| {
         Failure::refused(format!(
             "--log-level: {level}: is no log filter ({e}): use error, warn, info, debug or trace"
         ))

@@ -109,8 +109,7 @@ fn wrong_usage_ends_with_2_and_every_help_has_exit_codes_and_examples() {
 #[test]
 fn a_kind_of_provider_that_comes_later_is_told_from_a_slip_of_the_pen() {
     let site = Site::new("kinds", 25_000);
-    let blocks =
-        "[{name: a, proxmox: {url: x}}, {name: b, local: {}, kvm2: {}}, {name: c, lcoal: {}}]";
+    let blocks = "[{name: b, local: {}, kvm2: {}}, {name: c, lcoal: {}}]";
     fs::write(site.config(), format!("providers: {blocks}\n")).expect("it can be written");
     let output = Command::new(PROGRAM)
         .args(["check", "--config"])
@@ -122,10 +121,9 @@ fn a_kind_of_provider_that_comes_later_is_told_from_a_slip_of_the_pen() {
     let told = said(&output.stderr).replace(&format!("{file}: "), "");
     assert_eq!(
         told,
-        "providers[0].proxmox: {url}: is not in this version: use `local`, the only kind so far\n\
-         providers[1].kvm2: {}: is not in this version: use `local`, the only kind so far\n\
-         providers[2].lcoal: {}: unknown field: did you mean `local`?\n\
-         providers[2]: c: says no kind of provider: add `local: {}`\n"
+        "providers[0].kvm2: {}: is not in this version: use `local` or `proxmox`\n\
+         providers[1].lcoal: {}: unknown field: did you mean `local`?\n\
+         providers[1]: c: says no kind of provider: add `local: {}` or a block `proxmox`\n"
     );
 }
 

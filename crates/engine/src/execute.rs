@@ -269,7 +269,10 @@ async fn call(
         })
     });
     if *action == Action::Create {
-        history.note_created(claim.attempt, result.as_ref().err().map(|t| t.class), now);
+        // Other steps of a create, lost or not, leave nothing behind.
+        if permit.may_leave() {
+            history.note_created(claim.attempt, result.as_ref().err().map(|t| t.class), now);
+        }
         if result.is_ok() && matches!(plan.waiting, Some(Waiting::Restarting { .. })) {
             history.note_restart(now);
         }

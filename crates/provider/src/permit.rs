@@ -18,6 +18,7 @@ pub struct Permit {
     attempt: u32,
     not_after: Instant,
     create_spent: AtomicBool,
+    may_leave: AtomicBool,
 }
 
 impl Permit {
@@ -27,6 +28,7 @@ impl Permit {
             attempt,
             not_after,
             create_spent: AtomicBool::new(false),
+            may_leave: AtomicBool::new(false),
         }
     }
     /// The attempt it was given for.
@@ -53,10 +55,22 @@ impl Permit {
             "the permit expired before the request was sent",
         ))
     }
+    /// Whether a request was asked for that leaves something behind when it lands late: only
+    /// then may a call whose outcome is unknown still make a machine, or what belongs to one.
+    pub fn may_leave(&self) -> bool {
+        self.may_leave.load(Ordering::Relaxed)
+    }
+    /// Ask right before writing a request that makes something beside the machine, as a seed:
+    /// as [`ask`](Self::ask), and remembered by [`may_leave`](Self::may_leave).
+    pub fn ask_leaving(&self, operation: Operation, target: &str) -> Result<()> {
+        self.ask(operation, target)?;
+        self.may_leave.store(true, Ordering::Relaxed);
+        Ok(())
+    }
     /// Ask right before writing the request that brings a machine into being: as
     /// [`ask`](Self::ask), and only once for each permit.
     pub fn ask_creating(&self, operation: Operation, target: &str) -> Result<()> {
-        self.ask(operation, target)?;
+        self.ask_leaving(operation, target)?;
         if self.create_spent.swap(true, Ordering::Relaxed) {
             return Err(Error::new(
                 ErrorClass::Internal,

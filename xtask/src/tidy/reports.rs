@@ -80,10 +80,10 @@ fn is_id(text: &str) -> bool {
 /// Whether a file has the id in a test's name or in a comment.
 fn cites(text: &str, id: &str) -> bool {
     text.lines().any(|line| {
-        let comment = line.trim_start().starts_with("//")
-            && line
-                .split(|c: char| !c.is_alphanumeric())
-                .any(|word| word == id);
+        let comment = line.split_once("//").is_some_and(|(_, comment)| {
+            let mut words = comment.split(|c: char| !c.is_alphanumeric());
+            words.any(|word| word == id)
+        });
         comment || ids_of_test(line).iter().any(|named| named == id)
     })
 }

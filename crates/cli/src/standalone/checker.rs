@@ -1,23 +1,32 @@
 //! Checks the configured providers now and then.
 
 use super::keeper::Troubles;
-use egress_engine::{ProviderLane, Providers};
+use egress_core::status::Reason;
+use egress_engine::{Handle, ProviderLane};
 use egress_provider::Severity;
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::PoisonError, time::Duration};
+use tokio::time::Instant;
 
 /// The time from one check to the next while all is well.
 const PERIOD: Duration = Duration::from_mins(10);
-/// The same while something is not.
+/// The same while something is not: a repair is noticed by what a check finds, and what it
+/// concerns is tried again then.
 const SOONER: Duration = Duration::from_secs(30);
+
+/// What only someone's doing at the provider, or in the configuration, can mend.
+const NEEDS_SOMEONE: [Reason; 4] = [
+    Reason::Permanent,
+    Reason::Capacity,
+    Reason::Unauthorized,
+    Reason::NeedsOperator,
+];
 
 /// Checks every provider for as long as it is polled, keeps what stands in the way, and logs
 /// each finding when it is new.
-pub async fn check_forever(providers: Arc<Providers>, troubles: Troubles) {
+pub async fn check_forever(handle: Handle, troubles: Troubles) {
     let mut told: Vec<String> = Vec::new();
     loop {
+        let providers = handle.parts().providers.clone();
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         for lane in providers.all() {
             sort(&lane, &mut errors, &mut warnings).await;
@@ -29,10 +38,23 @@ pub async fn check_forever(providers: Arc<Providers>, troubles: Troubles) {
             tracing::warn!("{line}");
         }
         told = [errors.as_slice(), &warnings].concat();
-        let wait = if errors.is_empty() { PERIOD } else { SOONER };
+        let well = errors.is_empty();
         *troubles.lock().unwrap_or_else(PoisonError::into_inner) = errors;
-        tokio::time::sleep(wait).await;
+        let checked = Instant::now();
+        loop {
+            tokio::time::sleep(SOONER).await;
+            if !well || checked.elapsed() >= PERIOD || is_someone_needed(&handle) {
+                break;
+            }
+        }
     }
+}
+
+fn is_someone_needed(handle: &Handle) -> bool {
+    handle.views().iter().any(|view| {
+        let mut reasons = view.status.conditions.iter().map(|c| c.reason);
+        reasons.any(|reason| NEEDS_SOMEONE.contains(&reason))
+    })
 }
 
 /// What a provider says of itself, as lines for people.

@@ -227,7 +227,8 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let store = open_store(&config, &state_dir, take_over).await?;
     let host_lock = host_lock::HostLock::take(&config.installation())?;
     let names: Vec<ProviderName> = config.providers.iter().map(|p| p.name.clone()).collect();
-    let rebuilt = rebuild::rebuild(&store, &names).await?;
+    let remote = rebuild::remote_marks(&config, &store, &state_dir, take_over).await?;
+    let rebuilt = rebuild::rebuild(&store, &names, remote).await?;
     if rebuilt > 0 {
         let records = counted(rebuilt, "lost record was", "lost records were");
         tracing::warn!("{records} rebuilt from the marks of machines");
@@ -309,7 +310,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
                 tracing::error!("the admin page ended: {e}");
             }
         }),
-        tokio::spawn(checker::check_forever(providers.clone(), provider_troubles)),
+        tokio::spawn(checker::check_forever(handle.clone(), provider_troubles)),
         tokio::spawn(sweeper::sweep_forever(
             handle.clone(),
             store.clone(),

@@ -91,8 +91,9 @@ pub async fn run() -> Result<(), Failure> {
         println!(
             "\nEach answers with the address that the page sees. They stop with Ctrl-C.\n\n\
              Meanwhile, from another terminal:\n  \
-             egress-proxies get proxies --state-dir {}\n\n\
+             {} get proxies --state-dir {}\n\n\
              Next: docs/guides/standalone.md, for proxies that stay.",
+            own_name(),
             state.display()
         );
         let _ = std::io::stdout().flush();
@@ -153,6 +154,14 @@ async fn keep(
 async fn turn(running: &mut Running, config: &Config) -> Option<Duration> {
     let scan = running.keeper.scan(PATIENCE).await;
     running.keeper.apply(&scan, config).await
+}
+
+/// How this program can be called from another terminal.
+fn own_name() -> String {
+    std::env::current_exe().map_or_else(
+        |_| "egress-proxies".to_owned(),
+        |path| path.display().to_string(),
+    )
 }
 
 async fn show(

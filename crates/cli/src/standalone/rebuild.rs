@@ -1,18 +1,72 @@
 //! A state directory that was lost is rebuilt from the marks of the machines that run.
 
-use crate::failure::Failure;
+use crate::{config::Config, failure::Failure};
 use egress_core::{Claim, Mark, ProviderName, ProxyId, Record};
 use egress_engine::store::{Store, StoreError, file::FileStore};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 /// How far back a lost incarnation number is searched for.
 const INCARNATIONS: u64 = 100_000;
 
-/// Compares the store with the machines that run on this host. A fresh store becomes the
+/// The marks that machines of this installation bear on its hypervisors, for a state directory
+/// that remembers nothing: it cannot tell otherwise which machines there are already. Machines
+/// that another state directory made are taken on when that is asked for, since their engine
+/// may live on another host.
+pub async fn remote_marks(
+    config: &Config,
+    store: &FileStore,
+    state_dir: &Path,
+    take_over: bool,
+) -> Result<Vec<Mark>, Failure> {
+    let holds = |tree: &str| {
+        let dir = std::fs::read_dir(state_dir.join(tree));
+        dir.is_ok_and(|mut entries| entries.next().is_some())
+    };
+    let remembers = holds("records") || holds("incarnations");
+    let mut marks = Vec::new();
+    for (name, proxmox) in config.proxmox(&store.identity()) {
+        if remembers {
+            break;
+        }
+        marks.extend(proxmox.marks().await.map_err(|e| {
+            Failure::refused(format!(
+                "a state directory that is new has to see which machines of installation {} \
+                 provider {name} has already, and cannot: {}: start again when it can",
+                store.identity().installation,
+                e.chain()
+            ))
+        })?);
+    }
+    let own = store.identity().writer;
+    let others = marks.iter().filter(|mark| mark.writer != own).count();
+    if others > 0 && !take_over {
+        let (machines, were) = if others == 1 {
+            ("machine", "was")
+        } else {
+            ("machines", "were")
+        };
+        return Err(Failure::refused(format!(
+            "{others} {machines} of installation {} {were} made by another state directory: use \
+             that one, or a backup of it; start once with --take-over when it is lost and no engine \
+             uses it any more; or give this deployment an installation of its own",
+            store.identity().installation
+        )));
+    }
+    Ok(marks)
+}
+
+/// Compares the store with the machines that run on this host and with these marks. A fresh store becomes the
 /// writer that their marks name; any other one must be that writer already, or was taken
 /// over. Machines whose record was lost get one; orphans do not. Answers with how many were
 /// rebuilt.
-pub async fn rebuild(store: &FileStore, providers: &[ProviderName]) -> Result<usize, Failure> {
+pub async fn rebuild(
+    store: &FileStore,
+    providers: &[ProviderName],
+    remote: Vec<Mark>,
+) -> Result<usize, Failure> {
     let installation = store.identity().installation;
     let marks: Vec<Mark> = egress_local::marks_on_this_host()
         .map_err(|e| {
@@ -21,6 +75,7 @@ pub async fn rebuild(store: &FileStore, providers: &[ProviderName]) -> Result<us
             ))
         })?
         .into_iter()
+        .chain(remote)
         .filter(|mark| mark.installation == installation && providers.contains(&mark.provider))
         .collect();
     let writers: BTreeSet<_> = marks
@@ -30,7 +85,7 @@ pub async fn rebuild(store: &FileStore, providers: &[ProviderName]) -> Result<us
     if writers.len() > 1 {
         let names: Vec<&str> = writers.iter().map(egress_core::WriterId::as_str).collect();
         return Err(Failure::refused(format!(
-            "machines of installation {installation} on this host bear the marks of {} state \
+            "machines of installation {installation} bear the marks of {} state \
              directories ({}): stop the others, or give each deployment an installation of its own",
             names.len(),
             names.join(", ")

@@ -3,7 +3,7 @@
 use super::seed;
 use crate::{http::Shared, world::Guest};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
@@ -228,6 +228,9 @@ impl Supervisor {
 
     fn spawn(&self, vmid: u32, config: &Value) -> io::Result<Process> {
         let (config_file, pid_file) = self.files(vmid);
+        let mut config = config.clone();
+        // What a machine sends leaves from its own address; many share this host.
+        config["egress"] = json!(address(vmid));
         crate::http::write_secret(&config_file, &config.to_string())?;
         let log = fs::File::create(self.folder.join(format!("{vmid}.log")))?;
         let mut child = Command::new(&self.program)

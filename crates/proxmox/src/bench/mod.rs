@@ -16,10 +16,12 @@ use egress_provider::{
 };
 use serde_json::{Value, json};
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -27,6 +29,8 @@ use std::{
 
 /// Beyond what shared reads and surveys may be old, and what the hypervisor's own lag is.
 const LAG: Duration = Duration::from_secs(22);
+/// So much time passes in earnest, if it must.
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Beyond what the hypervisor's own lag becomes in a fast world, for the way there and back.
 const MARGIN: Duration = Duration::from_millis(200);
 
@@ -54,6 +58,8 @@ pub struct Bench {
     exchanges: AtomicU32,
     /// The providers that were made, as long as someone has them.
     providers: Mutex<Vec<Weak<Proxmox>>>,
+    /// How much faster than time the world runs, once it was asked.
+    speed: OnceLock<f64>,
 }
 
 impl Bench {
@@ -87,6 +93,7 @@ impl Bench {
             token,
             exchanges: AtomicU32::new(0),
             providers: Mutex::default(),
+            speed: OnceLock::new(),
         };
         bench.write_token(&bench.token.1)?;
         Ok(bench)
@@ -100,10 +107,13 @@ impl Bench {
     }
 
     fn write_token(&self, secret: &str) -> io::Result<()> {
-        fs::write(
-            &self.config.token_file,
-            format!("{}={secret}\n", self.token.0),
-        )
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&self.config.token_file)?;
+        writeln!(file, "{}={secret}", self.token.0)
     }
 
     fn secret(&self) -> String {
@@ -134,16 +144,31 @@ impl Bench {
         Ok(())
     }
 
-    fn provider(&self, identity: Identity) -> Arc<dyn Provider> {
-        let provider = Arc::new(Proxmox::over(
+    /// How much faster than time the world runs; 1 where time is the world's own.
+    async fn speed(&self) -> Offered<f64> {
+        if self.virtual_time {
+            return Ok(1.0);
+        }
+        if let Some(speed) = self.speed.get() {
+            return Ok(*speed);
+        }
+        let facts = self.tell(json!({"do": "facts"})).await?;
+        let speed = facts.get("speed").and_then(Value::as_f64).unwrap_or(1.0);
+        Ok(*self.speed.get_or_init(|| speed.max(1.0)))
+    }
+
+    async fn provider(&self, identity: Identity) -> Offered<Arc<dyn Provider>> {
+        let speed = self.speed().await?;
+        let provider = Proxmox::over(
             self.name.clone(),
             identity,
             self.config.clone(),
             Payload::new(self.payload.clone()),
             self.wire.clone(),
-        ));
+        );
+        let provider = Arc::new(provider.at_speed(speed));
         self.made().push(Arc::downgrade(&provider));
-        provider
+        Ok(provider)
     }
 
     fn made(&self) -> MutexGuard<'_, Vec<Weak<Proxmox>>> {
@@ -155,9 +180,8 @@ impl Bench {
     /// In real time a fast world is caught up with soon, if the providers read anew instead of
     /// sharing what they read in time of their own.
     async fn catch_up_with_fast_world(&self) -> Offered {
-        let facts = self.tell(json!({"do": "facts"})).await?;
-        let speed = facts.get("speed").and_then(Value::as_f64).unwrap_or(1.0);
-        tokio::time::sleep(LAG.div_f64(speed.max(1.0)) + MARGIN).await;
+        let speed = self.speed().await?;
+        tokio::time::sleep(LAG.div_f64(speed) + MARGIN).await;
         let providers: Vec<Arc<Proxmox>> = {
             let mut made = self.made();
             made.retain(|provider| provider.strong_count() > 0);
@@ -205,7 +229,7 @@ impl Harness for Bench {
     }
 
     async fn restart(&self) -> Offered<Arc<dyn Provider>> {
-        Ok(self.provider(self.identity.clone()))
+        self.provider(self.identity.clone()).await
     }
 
     async fn heal(&self) -> Offered {
@@ -235,8 +259,8 @@ impl Harness for Bench {
     }
 
     async fn pass(&self, time: Duration) -> Offered {
-        if !self.virtual_time && time > Duration::from_secs(10) {
-            return Err(Refusal::NotOffered("let more than 10 s pass"));
+        if !self.virtual_time && time > PATIENCE {
+            return Err(Refusal::NotOffered("let more than a minute pass"));
         }
         tokio::time::sleep(time).await;
         Ok(())
@@ -253,10 +277,11 @@ impl Harness for Bench {
     async fn other_installation(&self) -> Offered<Arc<dyn Provider>> {
         let name = format!("not-{}", self.identity.installation);
         let installation: Installation = name.parse().map_err(stumbled)?;
-        Ok(self.provider(Identity {
+        self.provider(Identity {
             installation,
             writer: self.identity.writer.clone(),
-        }))
+        })
+        .await
     }
 
     async fn mutations(&self) -> Offered<Vec<String>> {

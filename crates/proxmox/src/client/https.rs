@@ -245,6 +245,12 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     let mut next = error.source();
     while let Some(source) = next {
         let said = source.to_string();
+        // rustls ends a text with where to read more.
+        let said = said
+            .split(": https://")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         if !text.contains(&said) {
             text.push_str(": ");
             text.push_str(&said);

@@ -90,7 +90,11 @@ impl Call<'_> {
         provider
             .hints()
             .reported(machine.vmid, machine.key, reports.clone());
-        let boot_timeout = super::BOOT_TIMEOUT;
+        let boot_timeout = provider.boot_timeout;
+        // What had an address stays, whatever became of its agent: traffic proves it (G6).
+        let refusal = refusal.filter(|state| {
+            !had_address(&reports, machine.standing) || !matches!(state, MachineState::Stopped(_))
+        });
         let state = refusal.unwrap_or_else(|| meaning(&reports, machine.standing, boot_timeout));
         if state == MachineState::Stopped(StopReason::NeverReported) {
             tracing::warn!(
@@ -157,6 +161,11 @@ impl Call<'_> {
     }
 }
 
+/// Whether it had an address, for this process or for the one that sealed it (G6).
+fn had_address(reports: &Reports, standing: Standing) -> bool {
+    !reports.addresses.is_empty() || standing >= Standing::Sealed
+}
+
 /// What the reports of a running machine say of its state.
 fn meaning(reports: &Reports, standing: Standing, boot_timeout: Duration) -> MachineState {
     if reports.answered {
@@ -165,8 +174,7 @@ fn meaning(reports: &Reports, standing: Standing, boot_timeout: Duration) -> Mac
             port: None,
         });
     }
-    // It had an address, for this process or for the one that sealed it (G6).
-    if !reports.addresses.is_empty() || standing >= Standing::Sealed {
+    if had_address(reports, standing) {
         return MachineState::Running(Addresses::Unreported);
     }
     if reports

@@ -22,6 +22,9 @@ use egress_provider::{CheckFinding, CheckReason, Error, Operation, Report, Resul
 /// How far a node's clock may be from ours, in seconds.
 const CLOCK_TOLERANCE: i64 = 30;
 
+/// What a storage for seeds keeps free: some seeds of a few MiB each, on their way at once.
+const SEED_ROOM: u64 = 64 << 20;
+
 impl Proxmox {
     pub(super) async fn check_all(&self) -> Result<Report> {
         let call = self.call(Operation::Check, self.name.as_str());
@@ -436,6 +439,16 @@ impl Findings {
                 CheckReason::StorageUnavailable,
                 format!("{at} takes no `{content}`"),
                 format!("add `{content}` to its content types, or name another storage"),
+            );
+        }
+        if content == "iso"
+            && let Some(avail) = status.avail
+            && avail < SEED_ROOM
+        {
+            self.fault(
+                CheckReason::LowCapacity,
+                format!("{at} has {} MiB free", avail >> 20),
+                format!("free some: {} MiB are needed for seeds", SEED_ROOM >> 20),
             );
         }
         if content == "images"

@@ -99,7 +99,12 @@ impl Proxmox {
             }
         }
         let range = self.config.vmid_range;
-        let said = format!("no free VMID in {}-{}", range.from, range.to);
+        let said = format!(
+            "no free VMID in {}-{}, where one that was given up rests for {} min: widen vmidRange, or wait",
+            range.from,
+            range.to,
+            SETTLE.as_secs() / 60
+        );
         Err(call.error(ErrorClass::Capacity, said))
     }
 

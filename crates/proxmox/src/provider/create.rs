@@ -67,11 +67,14 @@ impl Proxmox {
         let untold = self.hints().take_untold(vmid, key);
         call.tell_failures(&call.poll(&untold).await?, vmid)?;
         call.tell_failures(&tasks, vmid)?;
-        let node = node_of(claim, vmid, &snapshot);
+        let node = node_of(claim, vmid, &snapshot).or_else(|| {
+            let places = self.template_places(&snapshot);
+            places.into_iter().next().map(|(node, _)| node)
+        });
         let Some(node) = node else {
             return Err(call.error(
                 ErrorClass::Permanent,
-                "the record names no node, and no list shows the machine",
+                "the record names no node of the cluster, and no list shows machine or template",
             ));
         };
         let creation = Creation {
@@ -337,6 +340,7 @@ impl Creation<'_> {
         let claimed = self.claim.host.as_ref();
         claimed
             .and_then(|host| host.as_str().parse().ok())
+            .filter(|node| self.snapshot.has_node(node))
             .unwrap_or_else(|| self.node.clone())
     }
 

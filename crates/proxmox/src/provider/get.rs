@@ -63,7 +63,7 @@ impl Proxmox {
         if !claim.handles.is_empty() || claim.unsettled || claim.retiring.is_some() {
             return None;
         }
-        let hints = self.hints();
+        let mut hints = self.hints();
         let last = hints.look(vmid, key)?;
         let age = last.at.elapsed();
         let guest = snapshot.guests.get(&vmid);
@@ -84,8 +84,10 @@ impl Proxmox {
                     && known.still_fits(guest);
                 let mut seen = last.seen.clone();
                 seen.uptime = seen.uptime.map(|uptime| uptime + age);
-                (same && last.seen.busy.is_none() && age < agent::steady_gap(hints.running))
-                    .then_some(seen)
+                let still = same
+                    && last.seen.busy.is_none()
+                    && (age < agent::steady_gap(hints.running) || !hints.take_steady_turn());
+                still.then_some(seen)
             }
             _ => None,
         }
@@ -300,7 +302,9 @@ impl Looking<'_> {
             return Ok(MachineState::Stopped(StopReason::HalfMade));
         }
         Ok(match power {
-            Power::Running if !machine.config.agent_enabled() => {
+            Power::Running
+                if !machine.config.agent_enabled() && self.claim.standing < Standing::Sealed =>
+            {
                 MachineState::Stopped(StopReason::NoAgent)
             }
             Power::Running => self.call.agent_turn(asked).await?,

@@ -21,6 +21,8 @@ const MOST_TOLD: usize = 4096;
 /// For how long failed clones make a storage slow, and how many do.
 const FAILURES_WITHIN: Duration = Duration::from_mins(10);
 const FAILURES: usize = 3;
+/// How many machines whose address is known are looked at in a minute.
+const STEADY_TURNS: usize = 60;
 /// When a clone of which nothing more was heard counts no more.
 const FORGET_CLONE: Duration = Duration::from_mins(15);
 
@@ -76,6 +78,8 @@ pub(super) struct Hints {
     stops: HashMap<Vmid, Instant>,
     /// Uploads whose answer never came, by the size of what was sent.
     uploads_in_doubt: HashMap<Vmid, u64>,
+    /// When machines whose address is known were looked at last, for a minute.
+    steady_turns: VecDeque<Instant>,
     /// Machines whose own disk is gone.
     broken: HashSet<Vmid>,
     free: HashMap<Vmid, Instant>,
@@ -142,6 +146,24 @@ impl Hints {
         for reports in self.reports.values_mut() {
             reports.asked = None;
         }
+    }
+
+    /// Whether a machine whose address is known may be looked at again: so many in a minute,
+    /// also where all of them were looked at in the same moment once.
+    pub(super) fn take_steady_turn(&mut self) -> bool {
+        let minute = Duration::from_mins(1);
+        while self
+            .steady_turns
+            .front()
+            .is_some_and(|at| at.elapsed() >= minute)
+        {
+            self.steady_turns.pop_front();
+        }
+        let free = self.steady_turns.len() < STEADY_TURNS;
+        if free {
+            self.steady_turns.push_back(Instant::now());
+        }
+        free
     }
 
     /// Something was changed at a slot: what was seen there counts no more.

@@ -170,10 +170,12 @@ enum Found {
     Hidden,
 }
 
-/// Where a claim's machine is thought to be: as listed, else as claimed.
+/// Where a claim's machine is thought to be: as listed, else as claimed. A claimed node that is
+/// not of the cluster (it left, or a person wrote it) says nothing.
 pub(super) fn node_of(claim: &Claim, vmid: Vmid, snapshot: &Snapshot) -> Option<NodeName> {
     let listed = snapshot.guests.get(&vmid).filter(|guest| guest.qemu);
     listed
         .map(|guest| guest.node.clone())
         .or_else(|| claim.host.as_ref()?.as_str().parse().ok())
+        .filter(|node| snapshot.has_node(node))
 }

@@ -12,6 +12,7 @@ mod grammar;
 mod hints;
 mod list;
 mod look;
+mod marks;
 mod names;
 mod placement;
 mod power;
@@ -64,10 +65,11 @@ pub struct Proxmox {
     client: Client,
     /// The cluster that answered first.
     home: OnceLock<ClusterId>,
-    snapshot: tokio::sync::Mutex<Option<Arc<shared::Snapshot>>>,
+    snapshot: tokio::sync::Mutex<shared::Last>,
     survey: tokio::sync::Mutex<Option<Arc<survey::Survey>>>,
     hints: Mutex<hints::Hints>,
     turns: agent::Turns,
+    boot_timeout: Duration,
 }
 
 impl fmt::Debug for Proxmox {
@@ -112,6 +114,7 @@ impl Proxmox {
             survey: tokio::sync::Mutex::default(),
             hints: Mutex::default(),
             turns: agent::Turns::default(),
+            boot_timeout: BOOT_TIMEOUT,
         }
     }
 
@@ -120,11 +123,19 @@ impl Proxmox {
         &self.client
     }
 
+    /// The same provider in a world that runs so much faster than time.
+    #[cfg(feature = "conformance")]
+    #[must_use]
+    pub(crate) fn at_speed(mut self, speed: f64) -> Self {
+        self.boot_timeout = BOOT_TIMEOUT.div_f64(speed.max(1.0));
+        self
+    }
+
     /// Forgets the reads that calls share, and when agents were asked: a bench whose world runs
     /// faster than time does not wait for either.
     #[cfg(feature = "conformance")]
     pub(crate) async fn forget_reads(&self) {
-        *self.snapshot.lock().await = None;
+        *self.snapshot.lock().await = shared::Last::default();
         *self.survey.lock().await = None;
         self.hints().forget_reads();
     }
@@ -165,7 +176,7 @@ impl Provider for Proxmox {
             user_data: UserData::NocloudIso,
             placement: Placement::MultiHost,
             loopback: self.config.allow_loopback,
-            boot_timeout: BOOT_TIMEOUT,
+            boot_timeout: self.boot_timeout,
         }
     }
 

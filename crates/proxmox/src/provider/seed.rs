@@ -178,7 +178,7 @@ impl Call<'_> {
         let ask = || {
             // Until an answer says otherwise.
             self.provider.hints().upload_in_doubt(vmid, bytes);
-            Ok(())
+            permit.ask_leaving(self.operation, &self.target)
         };
         let sent = self.send(permit, request, ask).await?;
         if !matches!(&sent, Err(failure) if failure.class == ErrorClass::OutcomeUnknown) {
@@ -286,7 +286,7 @@ impl Call<'_> {
             .and_then(|host| host.as_str().parse().ok());
         let mut nodes: Vec<NodeName> = Vec::new();
         for node in recorded.into_iter().chain(machine.cloned()).chain(host) {
-            if !nodes.contains(&node) {
+            if !nodes.contains(&node) && snapshot.has_node(&node) {
                 nodes.push(node);
             }
         }

@@ -42,6 +42,14 @@ pub(super) struct Host {
     pub(super) memory: Option<(u64, u64)>,
 }
 
+/// How the last looks at the cluster ended.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    seen: Option<Arc<Snapshot>>,
+    /// When the last one failed, and how: whoever waited for it meanwhile failed with it.
+    failed: Option<(Instant, ErrorClass, String)>,
+}
+
 /// One look at the whole cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
@@ -64,6 +72,11 @@ impl Snapshot {
     }
     pub(super) fn node_is_online(&self, node: &NodeName) -> bool {
         self.nodes.iter().any(|n| n.name == *node && n.online)
+    }
+    /// Whether a node is one of the cluster's: one that left it for good took with it what lay
+    /// on it.
+    pub(super) fn has_node(&self, node: &NodeName) -> bool {
+        self.nodes.iter().any(|n| n.name == *node)
     }
     fn of(at: Instant, resources: Vec<Resource>) -> Self {
         let mut guests = BTreeMap::new();
@@ -167,14 +180,23 @@ impl Call<'_> {
         let Ok(mut last) = last else {
             return Err(self.error(ErrorClass::Transient, "the list of machines takes too long"));
         };
-        if let Some(snapshot) = last.as_ref().filter(|s| s.at + age >= called) {
+        if let Some((_, class, said)) = last.failed.as_ref().filter(|(at, ..)| *at >= called) {
+            return Err(self.error(*class, said.clone()));
+        }
+        if let Some(snapshot) = last.seen.as_ref().filter(|s| s.at + age >= called) {
             let snapshot = snapshot.clone();
             drop(last);
             self.is_home(&snapshot)?;
             return Ok(snapshot);
         }
-        let snapshot = Arc::new(self.take_snapshot().await?);
-        *last = Some(snapshot.clone());
+        let snapshot = match self.take_snapshot().await {
+            Ok(snapshot) => Arc::new(snapshot),
+            Err(error) => {
+                last.failed = Some((Instant::now(), error.class(), error.said().to_owned()));
+                return Err(error);
+            }
+        };
+        last.seen = Some(snapshot.clone());
         drop(last);
         self.is_home(&snapshot)?;
         Ok(snapshot)

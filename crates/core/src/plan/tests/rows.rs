@@ -469,9 +469,8 @@ fn rows_of_a_running_machine() -> Vec<Row> {
             seeing(proven(Standing::Started), unknown()),
         ),
         ("runs, not asked", run(), runs(started())),
-        // B183: told, with what the probe said.
         (
-            "runs, does not answer yet",
+            "runs, does not answer yet", // B183
             run(),
             Observed {
                 serving: refused(),
@@ -479,9 +478,8 @@ fn rows_of_a_running_machine() -> Vec<Row> {
                 ..runs(started())
             },
         ),
-        // B186: 407 is no health.
         (
-            "proven, refuses our credentials",
+            "proven, refuses our credentials", // B186
             run(),
             Observed {
                 serving: rejecting(),

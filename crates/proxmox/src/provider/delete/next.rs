@@ -113,8 +113,7 @@ pub(in crate::provider) fn next(facts: &Facts) -> Result<Next, Trouble> {
     if protected {
         // Our config write takes a template's protection away; what came later is a person's.
         if configured || lock.is_some() {
-            let said =
-                "the machine is protected against removal: `qm set VMID --protection 0` lets it go";
+            let said = "the machine is protected against removal: take the protection off (Options in the web page, or `qm set` with `--protection 0` and its number) and it goes";
             return Err(Trouble::new(ErrorClass::NeedsOperator, said));
         }
         return Ok(Next::Unprotect(mark));
