@@ -357,6 +357,15 @@ mod tests {
                 .arg(&watched)
                 .spawn()
                 .expect("a process");
+            // For a moment after its start a process has no command line.
+            let begun = Instant::now();
+            while !runs(child.id(), program, &watched) {
+                assert!(
+                    begun.elapsed() < Duration::from_secs(30),
+                    "it has no command line"
+                );
+                std::thread::yield_now();
+            }
             let pid = child.id().to_string();
             fs::write(folder.path().join(file).with_extension("pid"), pid).expect("a file");
             children.push(child);
