@@ -188,7 +188,7 @@ impl Bench {
             made.iter().filter_map(Weak::upgrade).collect()
         };
         for provider in providers {
-            provider.forget_reads().await;
+            provider.forget_reads();
         }
         Ok(())
     }
