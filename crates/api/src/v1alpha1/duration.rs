@@ -6,6 +6,7 @@ use std::{fmt, time::Duration};
 /// A duration as written; [`DurationText::parse`] tells what it means. Kept as a text, so that
 /// an object with a bad one can still be read, and its fault be told in its status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct DurationText(String);
 

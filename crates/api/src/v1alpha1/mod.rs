@@ -1,6 +1,8 @@
 //! The group `egress-proxies.io`, version `v1alpha1`.
 
 mod accept;
+#[cfg(feature = "kube")]
+pub mod cluster;
 mod duration;
 mod metadata;
 mod proxy;
@@ -26,5 +28,11 @@ pub const GROUP: &str = "egress-proxies.io";
 /// What stands in a manifest's `apiVersion`.
 pub const API_VERSION: &str = "egress-proxies.io/v1alpha1";
 
+/// The version within the group.
+pub const VERSION: &str = "v1alpha1";
+
 /// The kind of a [`Proxy`].
 pub const PROXY_KIND: &str = "Proxy";
+
+/// The kind of what a configured provider last said of itself.
+pub const PROXY_PROVIDER_KIND: &str = "ProxyProvider";

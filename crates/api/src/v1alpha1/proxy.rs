@@ -50,6 +50,7 @@ impl Proxy {
 
 /// What a user asks of a [`Proxy`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxySpec {
     /// The configured provider that makes the machine.
@@ -76,6 +77,7 @@ pub struct ProxySpec {
 
 /// The size of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MachineSpec {
     /// Virtual CPUs, 1 to 64.
@@ -100,6 +102,7 @@ impl Default for MachineSpec {
 
 /// How a proxy is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ServerSpec {
     /// The port it listens on, 1 to 65535; unset leaves it to the provider.
@@ -130,6 +133,7 @@ impl Default for ServerSpec {
 
 /// A protocol between client and proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Protocol {
     /// HTTP forward requests and CONNECT.
@@ -140,6 +144,7 @@ pub enum Protocol {
 
 /// Where a proxy's credentials come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum AuthSpec {
     /// Made and kept by us.
@@ -161,6 +166,7 @@ impl Default for AuthSpec {
 
 /// Where clients of a proxy may go; a host name, an address or a network in each entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DestinationsSpec {
     /// Only to these; empty means anywhere.
@@ -171,6 +177,7 @@ pub struct DestinationsSpec {
 
 /// A key of a Secret or ConfigMap in the Proxy's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum UserDataSource {
     /// A key of a Secret.
@@ -191,6 +198,7 @@ pub enum UserDataSource {
 
 /// Whether others may leave from the same address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Egress {
     /// They may; home labs sit behind one address.
@@ -202,6 +210,7 @@ pub enum Egress {
 
 /// How a proxy is proven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProbeSpec {
     /// Pages that answer with the address they were asked from.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What became of a Proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyStatus {
     /// Where it stands, in one word.
@@ -34,6 +35,7 @@ pub struct ProxyStatus {
 
 /// Where a Proxy stands, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 pub enum Phase {
     /// Nothing was begun yet.
     Pending,
@@ -51,6 +53,7 @@ pub enum Phase {
 
 /// The machine as people see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
     /// Its name on the hypervisor.
@@ -64,6 +67,7 @@ pub struct MachineStatus {
 
 /// A condition as Kubernetes writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// Which one.
