@@ -58,13 +58,14 @@ impl<T> Reading<T> {
     }
 }
 
-/// Adds findings, without those in fields that are reported already.
+/// Adds findings, without those in fields that are reported already, and without those of
+/// lists that lack an element only because it is reported.
 pub fn add_unreported(findings: &mut Vec<Finding>, more: impl IntoIterator<Item = Finding>) {
     let told = findings.len();
     for finding in more {
         if !findings[..told]
             .iter()
-            .any(|known| finding.is_within(&known.path))
+            .any(|known| finding.is_within(&known.path) || known.is_element_of(&finding.path))
         {
             findings.push(finding);
         }

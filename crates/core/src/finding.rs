@@ -56,6 +56,13 @@ impl Finding {
         self
     }
 
+    /// Whether this finding speaks of an element, or of something within it, of the list at
+    /// `path`.
+    pub fn is_element_of(&self, path: &str) -> bool {
+        let rest = self.path.strip_prefix(path);
+        !path.is_empty() && rest.is_some_and(|rest| rest.starts_with('['))
+    }
+
     /// Whether this finding speaks of the field at `path` or of something within it.
     pub fn is_within(&self, path: &str) -> bool {
         self.path
@@ -227,5 +234,7 @@ mod tests {
         assert_eq!(Finding::new("a", 1, "p", "r").under("").path, "a");
         assert!(Finding::new("a.b", 1, "p", "r").is_within("a"));
         assert!(!Finding::new("ab", 1, "p", "r").is_within("a"));
+        assert!(Finding::new("a.b[0].c", 1, "p", "r").is_element_of("a.b"));
+        assert!(!Finding::new("a.b", 1, "p", "r").is_element_of("a.b"));
     }
 }

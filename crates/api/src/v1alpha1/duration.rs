@@ -59,11 +59,14 @@ impl fmt::Display for InvalidDuration {
 
 impl std::error::Error for InvalidDuration {}
 
+/// The longest text of a duration.
+pub(super) const MAX_DURATION_CHARS: usize = 32;
+
 /// Reads whole numbers with units (`h`, `m`, `s`, `ms`), one or more: `1m30s`.
 pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     let mut rest = text;
     let mut total = Duration::ZERO;
-    if rest.is_empty() {
+    if rest.is_empty() || rest.len() > MAX_DURATION_CHARS {
         return Err(InvalidDuration);
     }
     while !rest.is_empty() {
@@ -120,6 +123,7 @@ mod tests {
             "1d",
             "99999999999999999999s",
             "9999999999999999h",
+            "000000000000000000000000000000001s",
         ] {
             assert_eq!(parse_duration(text), Err(InvalidDuration), "{text}");
         }

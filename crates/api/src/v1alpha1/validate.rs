@@ -13,8 +13,11 @@ pub(super) const MEMORY_MIB: RangeInclusive<i64> = 128..=1_048_576;
 pub(super) const DISK_GIB: RangeInclusive<i64> = 1..=4_096;
 pub(super) const PORT: RangeInclusive<i64> = 1..=65_535;
 pub(super) const FAILURE_THRESHOLD: RangeInclusive<i64> = 1..=100;
-const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
+pub(super) const MAX_CLIENTS: usize = 256;
+pub(super) const INTERVAL: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_hours(1);
+pub(super) const TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_mins(1);
 
 /// What a kind of provider can do for a Proxy beyond making its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +130,14 @@ impl ServerSpec {
             findings.extend(bounded("spec.proxy.port", port, &PORT));
         }
         self.validate_protocols(findings);
+        if self.clients.len() > MAX_CLIENTS {
+            findings.push(Finding::new(
+                "spec.proxy.clients",
+                format!("({} entries)", self.clients.len()),
+                "are too many",
+                format!("list at most {MAX_CLIENTS} networks"),
+            ));
+        }
         let clients = networks("spec.proxy.clients", &self.clients, findings);
         match &self.auth {
             AuthSpec::Generated {} => {}

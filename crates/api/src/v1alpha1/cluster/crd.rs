@@ -1,7 +1,7 @@
 //! The custom resource definitions.
 
 use super::{
-    ProxyObject, ProxyProvider, ProxyProviderStatus,
+    ProxyObject, ProxyProvider, ProxyProviderStatus, rules,
     schema::{structural, whole},
 };
 use crate::v1alpha1::{ProxySpec, ProxyStatus, VERSION};
@@ -24,10 +24,10 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 
 /// The definition of [`ProxyObject`].
 pub fn proxy_crd() -> CustomResourceDefinition {
-    let parts = [
-        ("spec", structural::<ProxySpec>()),
-        ("status", structural::<ProxyStatus>()),
-    ];
+    let (mut spec, mut status) = (structural::<ProxySpec>(), structural::<ProxyStatus>());
+    rules::of_a_spec(&mut spec);
+    rules::of_a_status(&mut status);
+    let parts = [("spec", spec), ("status", status)];
     Definition {
         scope: "Namespaced",
         short_name: "px",
@@ -51,7 +51,9 @@ pub fn proxy_crd() -> CustomResourceDefinition {
 
 /// The definition of [`ProxyProvider`].
 pub fn proxy_provider_crd() -> CustomResourceDefinition {
-    let parts = [("status", structural::<ProxyProviderStatus>())];
+    let mut status = structural::<ProxyProviderStatus>();
+    rules::of_a_provider_status(&mut status);
+    let parts = [("status", status)];
     let says = "What a configured provider last said of itself. Written by the operator.";
     Definition {
         scope: "Cluster",

@@ -7,6 +7,7 @@
 mod crd;
 mod object;
 mod provider;
+mod rules;
 mod schema;
 mod told;
 

@@ -1,6 +1,6 @@
 //! From what the core says of a Proxy to the status that people read.
 
-use super::schema::{MAX_MESSAGE_CHARS, MAX_TEXT_CHARS};
+use super::{rules::MAX_ADDRESSES, schema::MAX_MESSAGE_CHARS};
 use crate::v1alpha1::{Condition, MachineStatus, Phase, ProxyStatus};
 use egress_core::{plan, status as core};
 use jiff::Timestamp;
@@ -28,7 +28,12 @@ impl ProxyStatus {
             phase: Phase::shown(told.phase),
             provider_id: provider_id(),
             machine: told.machine.as_ref().map(MachineStatus::from),
-            addresses: told.addresses.iter().map(ToString::to_string).collect(),
+            addresses: told
+                .addresses
+                .iter()
+                .take(MAX_ADDRESSES)
+                .map(ToString::to_string)
+                .collect(),
             endpoint: told.endpoint.map(|endpoint| endpoint.to_string()),
             egress_ip: told.egress_ip.map(|ip| ip.to_string()),
             conditions: told
@@ -68,14 +73,10 @@ impl Phase {
 
 impl From<&core::MachineStatus> for MachineStatus {
     fn from(machine: &core::MachineStatus) -> Self {
-        let mut host = machine.host.as_ref().map(ToString::to_string);
-        if let Some(host) = &mut host {
-            cut(host, MAX_TEXT_CHARS);
-        }
         Self {
             name: machine.name.clone(),
             id: machine.id.to_string(),
-            host,
+            host: machine.host.as_ref().map(ToString::to_string),
         }
     }
 }
