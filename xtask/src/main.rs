@@ -1,4 +1,5 @@
-//! The work around the code: `cargo xtask ci`, `tidy`, `codegen`, `bench`, `payload`, `fidelity`, `record`.
+//! The work around the code: `cargo xtask ci`, `tidy`, `codegen`, `bench`, `payload`, `kube-up`, `fidelity`,
+//! `record`.
 //!
 //! Everything here reads the repository and runs cargo; nothing of the product depends on it.
 
@@ -6,6 +7,7 @@ mod bench;
 mod ci;
 mod codegen;
 mod fidelity;
+mod kube;
 mod payload;
 mod record;
 mod run;
@@ -22,6 +24,9 @@ usage: cargo xtask <command>
   bench [NAME...] [--record] [-- ARG...]
                                      run benchmarks; --record keeps what they print in docs/benchmarks.md
   payload                            build the static proxyd; prints its path and size
+  kube-up [--netns NAME] [--dir DIR] a real Kubernetes API server on loopback, until Ctrl-C; --netns runs it in a
+                                     network namespace, --dir in an empty folder of your choice
+  kube-assets                        find, fetch or build the programs of kube-up, and promtool; prints their paths
   fidelity [FOLDER]                  replay recorded exchanges in the simulator; prints the share that is
                                      answered alike, and writes what differs below FOLDER
   record --config FILE [FOLDER]      save what the hosts of a configuration answer to reads, as fixtures below
@@ -59,6 +64,8 @@ fn main() -> ExitCode {
         "codegen" => codegen::codegen(&root(), rest),
         "bench" => bench::bench(&root(), rest),
         "payload" => no_arguments(rest).and_then(|()| payload::payload(&root())),
+        "kube-up" => kube::kube_up(&root(), rest),
+        "kube-assets" => no_arguments(rest).and_then(|()| kube::assets::kube_assets(&root())),
         "fidelity" => fidelity::fidelity(&root(), rest),
         "record" => record::record(&root(), rest),
         "--help" | "-h" | "help" => {

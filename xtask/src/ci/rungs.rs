@@ -6,8 +6,8 @@
 //! exactly once.
 
 use super::{Outcome, tally::Tally};
-use crate::{Stop, run};
-use std::path::Path;
+use crate::{Stop, kube, run};
+use std::path::{Path, PathBuf};
 
 /// One rung that this repository has by now.
 #[derive(Debug)]
@@ -21,6 +21,9 @@ pub(crate) struct Rung {
     /// A word in the name of its test programs.
     word: &'static str,
 }
+
+/// The rung whose tests run an API server.
+const CLUSTER: u8 = 7;
 
 pub(crate) const RUNGS: &[Rung] = &[
     Rung {
@@ -66,6 +69,13 @@ pub(crate) const RUNGS: &[Rung] = &[
         word: "fidelity",
     },
     Rung {
+        number: CLUSTER,
+        name: "cluster",
+        what: "the operator on a real Kubernetes API server",
+        module: "api_server::",
+        word: "cluster",
+    },
+    Rung {
         number: 8,
         name: "whole",
         what: "processes on loopback and real traffic",
@@ -79,6 +89,19 @@ impl Rung {
     pub(crate) fn run(&self, root: &Path, in_ci: bool) -> Result<(Outcome, Tally), Stop> {
         let mut tally = Tally::default();
         let mut well = true;
+        let environment = match self.prepare(root) {
+            Ok(environment) => environment,
+            Err(Stop::Because(why)) => {
+                println!("{why}");
+                let outcome = if in_ci {
+                    Outcome::Failed
+                } else {
+                    Outcome::NotRun(why)
+                };
+                return Ok((outcome, tally));
+            }
+            Err(other) => return Err(other),
+        };
         for arguments in self.invocations(&test_programs(root)?) {
             let mut command = run::cargo(root);
             command.args([
@@ -88,7 +111,7 @@ impl Rung {
                 "--all-features",
                 "--no-fail-fast",
             ]);
-            command.args(arguments);
+            command.args(arguments).envs(environment.clone());
             println!("$ {}", run::line(&command));
             well &= run::each_line(&mut command, |line| {
                 let counted = Tally::parse(line);
@@ -115,6 +138,18 @@ impl Rung {
             }
         };
         Ok((outcome, tally))
+    }
+
+    /// What the rung's tests find in their environment; an error says what would enable them.
+    fn prepare(&self, root: &Path) -> Result<Vec<(&'static str, PathBuf)>, Stop> {
+        if self.number != CLUSTER {
+            return Ok(Vec::new());
+        }
+        kube::assets::prepare(root)?;
+        Ok(vec![
+            ("EGRESS_KUBE_UP", std::env::current_exe()?),
+            ("EGRESS_PROMTOOL", kube::assets::promtool(root)?),
+        ])
     }
 
     fn enable(&self) -> String {
@@ -213,6 +248,8 @@ mod tests {
             ("plan::tests::the_whole_answer", "table"),
             ("plan::properties::audit_is_empty", "property"),
             ("conformance::properties::any_slot", "conformance"),
+            ("api_server::a_namespace", "cluster"),
+            ("world::cluster::tests::a_row", "table"),
             ("whole::three_proxies", "whole"),
         ] {
             let on: Vec<&str> = RUNGS
@@ -232,6 +269,7 @@ mod tests {
             ("scenarios", "script"),
             ("crash_walk", "crash-walk"),
             ("store_conformance", "conformance"),
+            ("cluster_life", "cluster"),
             ("forward", "whole"),
         ] {
             assert_eq!(rung_of(program).name, rung, "{program}");

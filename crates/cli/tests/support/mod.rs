@@ -17,6 +17,9 @@ use std::{
 };
 use tempfile::TempDir;
 
+#[allow(dead_code, reason = "only some test programs need an API server")]
+pub mod cluster;
+
 /// The command under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_egress-proxies");
 /// Within this everything that is waited for happens, also on a busy machine.
