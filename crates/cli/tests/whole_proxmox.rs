@@ -5,129 +5,14 @@
 mod support;
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
     fs,
-    io::{Read, Write},
-    net::TcpStream,
     process::Command,
     thread,
     time::{Duration, Instant},
 };
-use support::{PROGRAM, Running, Site, echo, manifest, same, wait_for};
-
-/// How much faster than a host the simulator's tasks and boots are.
-const SPEED: &str = "20";
-
-/// A running simulator.
-struct Sim {
-    _process: Running,
-    facts: Value,
-}
-
-impl Sim {
-    fn start(site: &Site) -> Self {
-        Self::start_with(site, "proxyd")
-    }
-
-    fn start_with(site: &Site, guests: &str) -> Self {
-        let mut command = Command::new(PROGRAM);
-        command.args(["sim", "proxmox", "--listen", "127.0.0.1:0"]);
-        command.args(["--guests", guests, "--speed", SPEED, "--state-dir"]);
-        command.arg(site.path("sim"));
-        let mut process = Running::spawn(&mut command, site.path("sim.log"));
-        let facts = wait_for("the simulator's facts", || {
-            assert!(process.is_running(), "it ended: {}", process.printed());
-            let printed = process.printed();
-            let line = printed.lines().next().filter(|_| printed.contains('\n'));
-            line.and_then(|line| serde_json::from_str(line).ok())
-                .ok_or(printed)
-        });
-        Self {
-            _process: process,
-            facts,
-        }
-    }
-
-    fn fact(&self, name: &str) -> String {
-        match &self.facts[name] {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        }
-    }
-
-    /// Points an installation's provider at it.
-    fn configure(&self, site: &Site) {
-        let text = format!(
-            "installation: {}\nproviders: [{{name: here, proxmox: {{urls: ['{}'], caFile: '{}', \
-             tokenFile: '{}', template: {}, storage: {}, isoStorage: {}, \
-             vmidRange: {{from: 5000, to: 5999}}, guestAgent: baked, allowLoopback: true}}}}]\n",
-            site.installation,
-            self.fact("url"),
-            self.fact("caFile"),
-            self.fact("tokenFile"),
-            self.fact("template"),
-            self.fact("storage"),
-            self.fact("isoStorage"),
-        );
-        fs::write(site.config(), text).expect("the configuration can be written");
-    }
-
-    /// Does something beside the API.
-    fn control(&self, order: &Value) -> Value {
-        let url = self.fact("controlUrl");
-        let address = url.trim_start_matches("http://").trim_end_matches('/');
-        let body = order.to_string();
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        write!(
-            stream,
-            "POST / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .expect("written");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("an answer");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-        assert!(head.starts_with("HTTP/1.1 200"), "{text}");
-        serde_json::from_str(body).expect("JSON")
-    }
-
-    /// Everything on it but what it began with.
-    fn left(&self, began: &[String]) -> Vec<String> {
-        let mut inventory = self.inventory();
-        inventory.retain(|line| !began.contains(line));
-        inventory
-    }
-
-    fn inventory(&self) -> Vec<String> {
-        let lines = self.control(&json!({"do": "inventory"}));
-        let line = |line: &Value| line.as_str().expect("a line").to_owned();
-        lines.as_array().expect("lines").iter().map(line).collect()
-    }
-
-    /// The names of the product's machines, each once for each machine.
-    fn machines(&self) -> Vec<String> {
-        let inventory = self.inventory();
-        let mut names: Vec<String> = inventory
-            .iter()
-            .filter(|line| line.starts_with("machine "))
-            .filter_map(|line| {
-                line.split_whitespace()
-                    .find(|word| word.starts_with("proxy-"))
-            })
-            .map(str::to_owned)
-            .collect();
-        names.sort();
-        names
-    }
-
-    fn assert_none_twice(&self) {
-        let machines = self.machines();
-        let mut once = machines.clone();
-        once.dedup();
-        assert_eq!(machines, once);
-    }
-}
+use support::{PROGRAM, Running, Site, echo, manifest, same, sim::Sim, wait_for};
 
 fn declare_all(site: &Site, names: &[&str]) {
     for name in names {

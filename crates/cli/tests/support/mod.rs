@@ -19,6 +19,8 @@ use tempfile::TempDir;
 
 #[allow(dead_code, reason = "only some test programs need an API server")]
 pub mod cluster;
+#[allow(dead_code, reason = "only some test programs need a simulator")]
+pub mod sim;
 
 /// The command under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_egress-proxies");
