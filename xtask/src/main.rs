@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod codegen;
+mod deploy;
 mod fidelity;
 mod kube;
 mod payload;
@@ -21,6 +22,8 @@ usage: cargo xtask <command>
   ci [STEP...]                       every check, or only the named steps; `ci --list` names them
   tidy                               the rules of this repository that no other tool checks
   codegen [--check]                  write the generated pages of docs/, or compare them
+  deploy [--write]                   check the chart, what is rendered from it, alerts and dashboard;
+                                     --write renders deploy/manifests
   bench [NAME...] [--record] [-- ARG...]
                                      run benchmarks; --record keeps what they print in docs/benchmarks.md
   payload                            build the static proxyd; prints its path and size
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         "ci" => ci::ci(&root(), rest),
         "tidy" => no_arguments(rest).and_then(|()| tidy::tidy(&root())),
+        "deploy" => deploy::deploy(&root(), rest),
         "codegen" => codegen::codegen(&root(), rest),
         "bench" => bench::bench(&root(), rest),
         "payload" => no_arguments(rest).and_then(|()| payload::payload(&root())),

@@ -1,5 +1,7 @@
 //! `docs`: the generated pages of the documentation.
 
+mod crds;
+
 use crate::{
     Command,
     config::Config,
@@ -37,6 +39,8 @@ enum Page {
     Config,
     /// Conditions, reasons, events.
     Events,
+    /// The custom resources.
+    Crds,
 }
 
 /// Prints the page.
@@ -46,6 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Page::Metrics => metrics()?,
         Page::Config => config()?,
         Page::Events => events(),
+        Page::Crds => crds::page(),
     };
     print!("{text}");
     Ok(())

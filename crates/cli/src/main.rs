@@ -4,6 +4,7 @@ mod admin_client;
 mod check;
 mod config;
 mod conformance;
+mod crds;
 mod docs;
 mod echo;
 mod failure;
@@ -107,6 +108,13 @@ enum Verb {
         "prune --state-dir state",
     ))]
     Prune(prune::Arguments),
+    /// Print the custom resource definitions for a Kubernetes cluster, as YAML.
+    #[command(after_help = after!(
+        "something failed; the reason is on standard error";
+        "crds",
+        "crds | kubectl apply --server-side -f -",
+    ))]
+    Crds,
     /// Run a simulated hypervisor to try the product with, until Ctrl-C.
     #[command(after_help = after!(
         "something failed; the reason is on standard error";
@@ -155,6 +163,7 @@ fn main() -> ExitCode {
             return egress_proxyd::main_with(&arguments.config, session);
         }
         Verb::Docs(arguments) => docs::run(&arguments),
+        Verb::Crds => crds::run(),
         verb => run(verb, command.log_format, level),
     };
     match result {
@@ -185,7 +194,7 @@ fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Fail
             Verb::Get(arguments) => get::run(&arguments).await,
             Verb::Prune(arguments) => prune::run(&arguments).await,
             Verb::Sim(arguments) => sim::run(&arguments).await,
-            Verb::Proxyd(_) | Verb::Docs(_) => Ok(()),
+            Verb::Proxyd(_) | Verb::Docs(_) | Verb::Crds => Ok(()),
         }
     });
     // Blocking reads of a slow disk must not hold up the end.

@@ -6,7 +6,7 @@
 mod rungs;
 mod tally;
 
-use crate::{Stop, codegen, run, tidy};
+use crate::{Stop, codegen, deploy, run, tidy};
 use rungs::{RUNGS, Rung};
 use std::{
     io::IsTerminal,
@@ -32,6 +32,7 @@ enum Step {
     Build,
     Rung(&'static Rung),
     Generated,
+    Deploy,
     Docs,
 }
 
@@ -40,7 +41,7 @@ impl Step {
         [Self::Format, Self::Tidy, Self::Clippy, Self::Build]
             .into_iter()
             .chain(RUNGS.iter().map(Self::Rung))
-            .chain([Self::Generated, Self::Docs])
+            .chain([Self::Generated, Self::Deploy, Self::Docs])
             .collect()
     }
 
@@ -53,6 +54,7 @@ impl Step {
             Self::Build => "build",
             Self::Rung(rung) => rung.name,
             Self::Generated => "generated",
+            Self::Deploy => "deploy",
             Self::Docs => "docs",
         }
     }
@@ -64,7 +66,10 @@ impl Step {
             Self::Clippy => "clippy: no warnings".into(),
             Self::Build => "build: everything the tests need".into(),
             Self::Rung(rung) => format!("{}: rung {}, {}", rung.name, rung.number, rung.what),
-            Self::Generated => "generated: pages of docs/ are as the program writes them".into(),
+            Self::Generated => {
+                "generated: pages of docs/ and definitions are as the program writes them".into()
+            }
+            Self::Deploy => "deploy: chart, plain YAML, alerts and dashboard".into(),
             Self::Docs => "docs: rustdoc without warnings".into(),
         }
     }
@@ -91,6 +96,14 @@ impl Step {
             ))?,
             Self::Rung(rung) => return rung.run(root, in_ci()),
             Self::Generated => passes(codegen::codegen(root, &["--check".to_owned()]))?,
+            Self::Deploy => match deploy::deploy(root, &[]) {
+                // Helm or promtool cannot be had here.
+                Err(Stop::Because(why)) if !in_ci() => {
+                    println!("{why}");
+                    return Ok((Outcome::NotRun(why), Tally::default()));
+                }
+                outcome => passes(outcome)?,
+            },
             Self::Docs => run::succeeds(
                 cargo("doc --no-deps --workspace --all-features --quiet")
                     .env("RUSTDOCFLAGS", "-D warnings"),

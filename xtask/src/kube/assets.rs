@@ -78,6 +78,15 @@ pub(crate) fn prepare(root: &Path) -> Result<Assets, Stop> {
     })
 }
 
+/// Finds or fetches helm.
+pub(crate) fn helm(root: &Path) -> Result<PathBuf, Stop> {
+    let shelf = Shelf::open(root)?;
+    match shelf.find("helm") {
+        Some(path) => Ok(path),
+        None => shelf.fetch_clients(root).map(|()| shelf.dir.join("helm")),
+    }
+}
+
 /// Finds or fetches promtool, which evaluates alerts.
 pub(crate) fn promtool(root: &Path) -> Result<PathBuf, Stop> {
     let shelf = Shelf::open(root)?;

@@ -51,11 +51,12 @@ impl TokenFile {
         parse(text.expose_secret()).map_err(|why| BadToken::Shape(name(), why))
     }
     fn warn_once(&self, path: &Path) {
-        let open = fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o044 != 0);
+        // Its group may: a pod reads a mounted Secret as the group of its volumes.
+        let open = fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o004 != 0);
         if open && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 path = %path.display(),
-                "the token file can be read by its group or by everyone; chmod 600 it"
+                "the token file can be read by everyone; chmod 600 it"
             );
         }
     }

@@ -174,10 +174,13 @@ pub(super) fn whole(description: &str, parts: &[(&str, Value)], required: &[&str
         .iter()
         .map(|(name, schema)| ((*name).to_owned(), schema.clone()))
         .collect();
-    json!({
+    let mut schema = json!({
         "type": "object",
         "description": description,
         "properties": properties,
-        "required": required,
-    })
+    });
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
 }
