@@ -8,6 +8,7 @@ mod ci;
 mod codegen;
 mod deploy;
 mod fidelity;
+mod image;
 mod kube;
 mod payload;
 mod record;
@@ -26,6 +27,7 @@ usage: cargo xtask <command>
                                      --write renders deploy/manifests
   bench [NAME...] [--record] [-- ARG...]
                                      run benchmarks; --record keeps what they print in docs/benchmarks.md
+  image                              build the operator's image into an OCI archive, and run it from an empty root
   payload                            build the static proxyd; prints its path and size
   kube-up [--netns NAME] [--dir DIR] a real Kubernetes API server on loopback, until Ctrl-C; --netns runs it in a
                                      network namespace, --dir in an empty folder of your choice
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         "deploy" => deploy::deploy(&root(), rest),
         "codegen" => codegen::codegen(&root(), rest),
         "bench" => bench::bench(&root(), rest),
+        "image" => no_arguments(rest).and_then(|()| image::image(&root())),
         "payload" => no_arguments(rest).and_then(|()| payload::payload(&root())),
         "kube-up" => kube::kube_up(&root(), rest),
         "kube-assets" => no_arguments(rest).and_then(|()| kube::assets::kube_assets(&root())),

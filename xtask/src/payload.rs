@@ -16,21 +16,19 @@ pub(crate) fn payload(root: &Path) -> Result<(), Stop> {
 
 /// Builds the static proxyd and returns where it lies.
 pub(crate) fn build(root: &Path) -> Result<PathBuf, Stop> {
+    build_static(root, "egress-proxyd", "proxyd")
+}
+
+/// Builds a program of a package with no library needed, and returns where it lies.
+pub(crate) fn build_static(root: &Path, package: &str, program: &str) -> Result<PathBuf, Stop> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     // With a target named, the flag reaches the program and no build script.
     let path = run::built(
         run::cargo(root)
-            .args([
-                "build",
-                "--release",
-                "--package",
-                "egress-proxyd",
-                "--bin",
-                "proxyd",
-            ])
-            .args(["--target", &target])
+            .args(["build", "--release", "--package", package])
+            .args(["--bin", program, "--target", &target])
             .env("RUSTFLAGS", "-C target-feature=+crt-static"),
-        "proxyd",
+        program,
     )?;
     if names_loader(&std::fs::read(&path)?) {
         return Err(Stop::Because(format!(
