@@ -1,6 +1,6 @@
 //! Events: the difference of two statuses, told after the new one is saved.
 
-use crate::status::{ConditionStatus, ConditionType, ProxyStatus, Reason};
+use crate::status::{Condition, ConditionStatus, ConditionType, ProxyStatus, Reason};
 use serde::Serialize;
 
 /// Whether an event is good news.
@@ -27,8 +27,13 @@ pub struct Event {
 /// reason differs. `Ready` says nothing that `Serving` does not say until full probes exist,
 /// and a condition that only follows another one is not told twice.
 pub fn events(old: Option<&ProxyStatus>, new: &ProxyStatus) -> Vec<Event> {
-    new.conditions
-        .iter()
+    let old = old.map_or(&[][..], |old| &old.conditions);
+    differences(old, &new.conditions)
+}
+
+/// The same from conditions alone, as they were kept.
+pub fn differences(old: &[Condition], new: &[Condition]) -> Vec<Event> {
+    new.iter()
         .filter(|c| c.r#type != ConditionType::Ready)
         .filter(|c| {
             !matches!(
@@ -37,7 +42,8 @@ pub fn events(old: Option<&ProxyStatus>, new: &ProxyStatus) -> Vec<Event> {
             )
         })
         .filter(|c| {
-            old.and_then(|o| o.condition(c.r#type))
+            old.iter()
+                .find(|before| before.r#type == c.r#type)
                 .is_none_or(|before| (before.status, before.reason) != (c.status, c.reason))
         })
         .map(|c| Event {

@@ -26,11 +26,17 @@ pub struct Readiness {
 /// Tells what is not well, beside the store, which the engine knows itself.
 pub type Troubles = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
+/// Tells whether all is well, and what is not.
+pub type Ready = Arc<dyn Fn() -> Readiness + Send + Sync>;
+
+/// Tells how every Proxy stands.
+pub type Views = Arc<dyn Fn() -> Vec<Arc<ProxyView>> + Send + Sync>;
+
 #[derive(Clone)]
 struct Admin {
-    handle: Handle,
+    views: Views,
     registry: Arc<Registry>,
-    troubles: Troubles,
+    readiness: Ready,
 }
 
 /// One Proxy as `/v1/proxies` shows it.
@@ -62,15 +68,31 @@ impl From<&ProxyView> for ProxyJson {
 
 /// The routes: `/healthz`, `/readyz`, `/metrics`, `/v1/proxies`.
 pub fn router(handle: Handle, registry: Arc<Registry>, troubles: Troubles) -> Router {
+    let of = handle.clone();
+    let readiness = move || {
+        let mut troubles = troubles();
+        troubles.extend(of.store_trouble());
+        let ready = troubles.is_empty();
+        Readiness { ready, troubles }
+    };
+    router_of(
+        Arc::new(move || handle.views()),
+        registry,
+        Arc::new(readiness),
+    )
+}
+
+/// The same routes where engines come and go: `views` and `readiness` ask the present one.
+pub fn router_of(views: Views, registry: Arc<Registry>, readiness: Ready) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/proxies", get(proxies))
         .with_state(Admin {
-            handle,
+            views,
             registry,
-            troubles,
+            readiness,
         })
 }
 
@@ -86,15 +108,13 @@ pub async fn serve(
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
-    let mut troubles = (admin.troubles)();
-    troubles.extend(admin.handle.store_trouble());
-    let ready = troubles.is_empty();
-    let code = if ready {
+    let readiness = (admin.readiness)();
+    let code = if readiness.ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (code, Json(Readiness { ready, troubles })).into_response()
+    (code, Json(readiness)).into_response()
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
@@ -114,9 +134,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 
 async fn proxies(State(admin): State<Admin>) -> Json<Vec<ProxyJson>> {
     Json(
-        admin
-            .handle
-            .views()
+        (admin.views)()
             .iter()
             .map(|v| ProxyJson::from(v.as_ref()))
             .collect(),

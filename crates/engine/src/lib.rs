@@ -4,6 +4,7 @@
 //! Read [`pass()`] first: it is the whole life of a Proxy, one step at a time.
 
 pub mod admin;
+pub mod checker;
 pub mod credentials;
 mod execute;
 pub mod metrics;
@@ -18,10 +19,11 @@ pub mod store;
 #[cfg(test)]
 mod support;
 pub mod sweep;
+pub mod sweeper;
 
 pub use credentials::{Credential, Credentials, Found, FoundText};
 pub use pass::{Outcome, PassError, pass};
 pub use permit::{Always, PermitSource};
 pub use probe::{HttpProber, Prober};
 pub use providers::{ProviderLane, Providers};
-pub use run::{Engine, Handle, ProxyView};
+pub use run::{Engine, Farewell, Handle, ProxyView};

@@ -62,6 +62,12 @@ impl Default for EngineMetrics {
 }
 
 impl EngineMetrics {
+    /// Takes back what an engine that ended said of the present; counters stay.
+    pub fn reset(&self) {
+        self.proxies.clear();
+        self.queued.set(0);
+    }
+
     /// Puts the figures under their names.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(

@@ -8,7 +8,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use shared::{Handle, ProxyView};
+pub use shared::{Farewell, Handle, ProxyView};
 
 use crate::{
     metrics::{EngineMetrics, PassLabel, PassResult},
@@ -68,6 +68,13 @@ impl Changed {
     }
 }
 
+/// Whether another Proxy took the name of one that was forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forgotten {
+    ForGood,
+    SucceededBy,
+}
+
 /// What a Proxy last failed to do with its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreWait {
@@ -84,6 +91,8 @@ struct Entry {
     again: bool,
     /// Changed while a pass ran.
     changed: Changed,
+    /// Forgotten while a pass ran.
+    forgotten: Option<Forgotten>,
     due: Option<Instant>,
     lane: Option<ProviderName>,
     store_wait: Option<StoreWait>,
@@ -98,6 +107,7 @@ impl Entry {
             turn: Turn::Idle,
             again: false,
             changed: Changed::Nothing,
+            forgotten: None,
             due: None,
             lane: None,
             store_wait: None,
@@ -164,6 +174,13 @@ impl Engine {
         (engine, handle)
     }
 
+    /// Tells `farewell` the last news of each Proxy that is gone. Once, before it runs.
+    #[must_use]
+    pub fn with_farewell(self, farewell: Farewell) -> Self {
+        let _ = self.shared.farewell.set(farewell);
+        self
+    }
+
     /// Reads every record, so that the slots they name are spoken for before anything runs.
     /// Answers with the Proxies that have one; a record that cannot be read is in the list
     /// with its error.
@@ -218,6 +235,9 @@ impl Engine {
     }
 
     fn obey(&mut self, asked: Asked) {
+        for id in &asked.forgotten {
+            self.forget(id);
+        }
         for desired in asked.wanted.into_values() {
             self.want(desired);
         }
@@ -238,12 +258,33 @@ impl Engine {
         }
     }
 
+    fn forget(&mut self, id: &ProxyId) {
+        self.shared.parts.providers.unexpect(id);
+        if let Some(entry) = self.entries.get_mut(id)
+            && entry.turn == Turn::Running
+        {
+            entry.forgotten = Some(Forgotten::ForGood);
+            return;
+        }
+        if let Some(entry) = self.entries.remove(id)
+            && let Some(at) = entry.due
+        {
+            self.timers.remove(&(at, id.clone()));
+        }
+        self.shared.take(id);
+    }
+
     fn want(&mut self, desired: Desired) {
         let id = desired.proxy.clone();
         if matches!(desired.intent, Intent::Delete | Intent::Abandon) {
             self.shared.parts.providers.unexpect(&id);
         }
         match self.entries.get_mut(&id) {
+            Some(entry) if entry.forgotten.is_some() => {
+                entry.desired = Arc::new(desired);
+                entry.forgotten = Some(Forgotten::SucceededBy);
+                return;
+            }
             Some(entry) if *entry.desired == desired => return,
             Some(entry) => {
                 entry.desired = Arc::new(desired);
@@ -377,6 +418,15 @@ impl Engine {
             result: result_label,
         };
         self.shared.metrics.passes.get_or_create(&label).inc();
+        if let Some(forgotten) = entry.forgotten {
+            let successor = (forgotten == Forgotten::SucceededBy).then(|| entry.desired.clone());
+            self.entries.remove(&id);
+            self.shared.take(&id);
+            if let Some(desired) = successor {
+                self.want(Desired::clone(&desired));
+            }
+            return None;
+        }
         match result {
             Ok(outcome) => {
                 entry.lane.clone_from(&outcome.status.provider);

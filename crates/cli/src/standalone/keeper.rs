@@ -31,7 +31,7 @@ use std::{
 use tokio::time::Instant;
 
 /// What is not well, for people: shown by `/readyz`, `get` and the live table.
-pub type Troubles = Arc<Mutex<Vec<String>>>;
+pub type Troubles = egress_engine::checker::Troubles;
 
 /// A Proxy that the keeper looks after.
 struct Kept {

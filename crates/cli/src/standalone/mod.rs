@@ -8,7 +8,6 @@
 
 mod absence;
 mod admin;
-mod checker;
 mod credentials;
 mod host_lock;
 mod keeper;
@@ -20,7 +19,6 @@ mod reader;
 mod rebuild;
 mod reload;
 mod running;
-mod sweeper;
 mod table;
 mod watch;
 
@@ -33,10 +31,12 @@ use crate::{
 use credentials::StandaloneCredentials;
 use egress_core::{MachineUid, ProviderName, ProxyId, document::add_unreported};
 use egress_engine::{
-    Engine, Handle, HttpProber, Providers,
+    Engine, Handle, HttpProber, Providers, checker,
     metrics::EngineMetrics,
     pass::Parts,
     store::file::{FileStore, OpenMode, host_id},
+    sweep::Namespaces,
+    sweeper::{SweepMetrics, Sweeper},
 };
 use egress_provider::{
     Provider,
@@ -55,7 +55,6 @@ use std::{
     sync::{Arc, PoisonError},
     time::Duration,
 };
-pub use sweeper::SweepMetrics;
 use tokio::{net::TcpListener, sync::mpsc};
 
 /// How often everything is looked at though nothing told of a change.
@@ -236,7 +235,7 @@ async fn start(site: Site) -> Result<Running, Failure> {
 
     let calls = CallMetrics::default();
     let engine_metrics = EngineMetrics::default();
-    let sweeps = sweeper::SweepMetrics::default();
+    let sweeps = SweepMetrics::default();
     let figures = StandaloneMetrics::default();
     let registry = Arc::new(registry(&engine_metrics, &calls, &sweeps, &figures));
     let providers = Arc::new(Providers::new(observed(
@@ -302,6 +301,15 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let (requests, prune) = mpsc::channel(4);
     let page = egress_engine::admin::router(handle.clone(), registry, all_troubles.clone());
     let page = admin::router(page, token, requests);
+    let sweeper = Sweeper {
+        handle: handle.clone(),
+        store: Arc::new(store.clone()),
+        identity: store.identity(),
+        scope: Namespaces::All,
+        wanted: Arc::new(Vec::new),
+        metrics: sweeps,
+        told: None,
+    };
     let helpers = vec![
         tokio::spawn(async move {
             if let Err(e) =
@@ -310,12 +318,12 @@ async fn start(site: Site) -> Result<Running, Failure> {
                 tracing::error!("the admin page ended: {e}");
             }
         }),
-        tokio::spawn(checker::check_forever(handle.clone(), provider_troubles)),
-        tokio::spawn(sweeper::sweep_forever(
+        tokio::spawn(checker::check_forever(
             handle.clone(),
-            store.clone(),
-            sweeps,
+            provider_troubles,
+            None,
         )),
+        tokio::spawn(sweeper.sweep_forever()),
     ];
     let fixed = Fixed {
         installation: config.installation(),
@@ -431,7 +439,7 @@ fn observed(
 pub fn registry(
     engine: &EngineMetrics,
     calls: &CallMetrics,
-    sweeps: &sweeper::SweepMetrics,
+    sweeps: &SweepMetrics,
     figures: &StandaloneMetrics,
 ) -> Registry {
     let mut registry = Registry::default();

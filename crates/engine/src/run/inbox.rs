@@ -11,6 +11,8 @@ use tokio::sync::mpsc;
 /// All that was asked for since the engine last took it.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
+    /// These are gone from where wishes come from; before what is wanted anew.
+    pub(super) forgotten: BTreeSet<ProxyId>,
     pub(super) wanted: BTreeMap<ProxyId, Desired>,
     pub(super) wake: BTreeSet<ProxyId>,
     /// Something that they refer to is another one now.

@@ -30,6 +30,9 @@ pub struct ProxyView {
     pub since: Vec<jiff::Timestamp>,
 }
 
+/// Is told the last news of a Proxy that is gone.
+pub type Farewell = Arc<dyn Fn(&ProxyId, &[Event]) + Send + Sync>;
+
 pub(super) struct Shared {
     pub(super) parts: Parts,
     pub(super) metrics: EngineMetrics,
@@ -38,6 +41,7 @@ pub(super) struct Shared {
     /// What the store last said, of each Proxy that waits for it.
     store_troubles: Mutex<BTreeMap<ProxyId, String>>,
     changed: watch::Sender<u64>,
+    pub(super) farewell: std::sync::OnceLock<Farewell>,
 }
 
 impl Shared {
@@ -49,6 +53,7 @@ impl Shared {
             views: RwLock::default(),
             store_troubles: Mutex::default(),
             changed: watch::Sender::new(0),
+            farewell: std::sync::OnceLock::new(),
         }
     }
 
@@ -109,6 +114,17 @@ impl Shared {
 
     /// Takes a Proxy that is gone away, and tells what its last pass changed.
     pub(super) fn withdraw(&self, id: &ProxyId, last: &ProxyStatus) {
+        let old = self.take(id);
+        let news = last_words(old.as_ref().map(|v| &v.status), last);
+        if let Some(farewell) = self.farewell.get() {
+            farewell(id, &news);
+        }
+        tell(id, news);
+        tracing::info!(proxy = %id, "gone");
+    }
+
+    /// Takes away what is known of a Proxy.
+    pub(super) fn take(&self, id: &ProxyId) -> Option<Arc<ProxyView>> {
         let old = self
             .views
             .write()
@@ -119,8 +135,7 @@ impl Shared {
             self.count_phase(Some(old.status.phase), None);
             self.changed.send_modify(|n| *n += 1);
         }
-        tell(id, last_words(old.as_ref().map(|v| &v.status), last));
-        tracing::info!(proxy = %id, "gone");
+        old
     }
 
     fn count_phase(&self, old: Option<Phase>, new: Option<Phase>) {
@@ -170,6 +185,15 @@ impl Handle {
     pub fn want(&self, desired: Desired) {
         self.inbox.ask(|asked| {
             asked.wanted.insert(desired.proxy.clone(), desired);
+        });
+    }
+    /// Says that a Proxy is no longer there to be asked about: nothing is done for it any more,
+    /// and what it had is left alone. One of the same name that is wanted after it is another
+    /// one.
+    pub fn forget(&self, id: ProxyId) {
+        self.inbox.ask(|asked| {
+            asked.wanted.remove(&id);
+            asked.forgotten.insert(id);
         });
     }
     /// Asks for a look at one Proxy now.

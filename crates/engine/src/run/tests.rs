@@ -1,3 +1,4 @@
+mod forgetting;
 mod user_data;
 
 use super::{
@@ -342,6 +343,7 @@ async fn a_later_wish_takes_the_place_of_an_earlier_one_that_was_not_taken() {
     ask(desired("a", Intent::Delete));
     let Some(Asked {
         wanted: wishes,
+        forgotten: _,
         wake,
         renewed,
         wake_all,

@@ -3,6 +3,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod file;
+pub mod layout;
 pub mod memory;
 
 use egress_core::{ProxyId, Record};
@@ -57,7 +58,7 @@ impl StoreError {
     }
 
     /// The record changed, came or went since the version that the caller has.
-    pub(crate) fn conflict(id: &ProxyId) -> Self {
+    pub fn conflict(id: &ProxyId) -> Self {
         Self {
             kind: StoreErrorKind::Conflict,
             text: format!("the record of {id} is not at the expected version"),

@@ -3,18 +3,17 @@
 use super::{
     Directory, abandon,
     disk::{self, Readers},
-    held, names, schema_of,
+    held, names,
 };
-use crate::store::{StoreError, StoreErrorKind, Stored, Version};
+use crate::store::{
+    StoreError, StoreErrorKind, Stored, Version,
+    layout::{self, Misfit},
+};
 use egress_core::{ProxyId, Record};
-use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
 };
-
-/// The layout of a record's file around the record, which has a layout of its own.
-const SCHEMA: u32 = 1;
 
 /// What is known of the records without looking at the disk.
 #[derive(Default)]
@@ -54,24 +53,6 @@ impl Records {
             Some(Entry::Unreadable | Entry::Unsettled) => Err(LookAgain),
         }
     }
-}
-
-#[derive(Serialize)]
-struct Written<'a> {
-    schema: u32,
-    version: &'a str,
-    record: &'a Record,
-}
-
-#[derive(Deserialize)]
-struct Read<R> {
-    version: String,
-    record: R,
-}
-
-#[derive(Deserialize)]
-struct RecordHead {
-    schema: u32,
 }
 
 /// Every record below the directory. Files that are none by their name go to `ignored`.
@@ -146,9 +127,7 @@ pub(super) fn save(
 ) -> Result<Version, StoreError> {
     let path = names::json_path(&directory.records, id);
     directory.disk.check_lock()?;
-    if let Some(why) = misfit(id, &record) {
-        return Err(corrupt(id, &path, &why));
-    }
+    layout::fits(id, &record).map_err(|why| corrupt(id, &path, &why))?;
     check_version(directory, id, expected)?;
     let version = Version(uuid::Uuid::new_v4().simple().to_string());
     let written = directory
@@ -284,14 +263,9 @@ fn unsettle(
 }
 
 fn encode(record: &Record, version: &Version) -> Vec<u8> {
-    let written = Written {
-        schema: SCHEMA,
-        version: &version.0,
-        record,
-    };
-    let mut bytes = serde_json::to_vec(&written).expect("plain fields are always JSON");
-    bytes.push(b'\n');
-    bytes
+    let mut text = layout::encode(record, version);
+    text.push('\n');
+    text.into_bytes()
 }
 
 fn read(root: &Path, id: &ProxyId) -> Result<Option<Stored>, StoreError> {
@@ -299,51 +273,12 @@ fn read(root: &Path, id: &ProxyId) -> Result<Option<Stored>, StoreError> {
     let Some(bytes) = disk::read(&path)? else {
         return Ok(None);
     };
-    decode(id, &bytes)
+    layout::decode(id, &bytes)
         .map(Some)
         .map_err(|why| corrupt(id, &path, &why))
 }
 
-/// Looks at the layouts first: a newer one may not fit the types of this one.
-fn decode(id: &ProxyId, bytes: &[u8]) -> Result<Stored, String> {
-    let outer = schema_of(bytes)?;
-    let newest = |schema, known| format!("its layout is {schema}, known here is {known}");
-    if outer != SCHEMA {
-        return Err(newest(outer, SCHEMA));
-    }
-    let head: Read<RecordHead> = parse(bytes)?;
-    if head.record.schema != Record::SCHEMA {
-        return Err(newest(head.record.schema, Record::SCHEMA));
-    }
-    let read: Read<Record> = parse(bytes)?;
-    match misfit(id, &read.record) {
-        Some(why) => Err(why),
-        None => Ok(Stored {
-            record: read.record,
-            version: Version(read.version),
-        }),
-    }
-}
-
-fn parse<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(bytes).map_err(|error| error.to_string())
-}
-
-/// Why a record cannot stand in the file of this Proxy.
-fn misfit(id: &ProxyId, record: &Record) -> Option<String> {
-    if record.proxy != *id {
-        return Some(format!("it is the record of {}", record.proxy));
-    }
-    (record.schema != Record::SCHEMA).then(|| {
-        format!(
-            "its layout is {}, known here is {}",
-            record.schema,
-            Record::SCHEMA
-        )
-    })
-}
-
-fn corrupt(id: &ProxyId, path: &Path, why: &str) -> StoreError {
+fn corrupt(id: &ProxyId, path: &Path, why: &Misfit) -> StoreError {
     let path = path.display();
     StoreError {
         kind: StoreErrorKind::Corrupt,

@@ -1,11 +1,19 @@
 //! Checks the configured providers now and then.
 
-use super::keeper::Troubles;
+use crate::{Handle, ProviderLane};
 use egress_core::status::Reason;
-use egress_engine::{Handle, ProviderLane};
-use egress_provider::Severity;
-use std::{sync::PoisonError, time::Duration};
+use egress_provider::{Report, Severity};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tokio::time::Instant;
+
+/// What stands in the way now, for people.
+pub type Troubles = Arc<Mutex<Vec<String>>>;
+
+/// Is told what each check of a provider said.
+pub type Told = Arc<dyn Fn(&ProviderLane, &egress_provider::Result<Report>) + Send + Sync>;
 
 /// The time from one check to the next while all is well.
 const PERIOD: Duration = Duration::from_mins(10);
@@ -23,13 +31,17 @@ const NEEDS_SOMEONE: [Reason; 4] = [
 
 /// Checks every provider for as long as it is polled, keeps what stands in the way, and logs
 /// each finding when it is new.
-pub async fn check_forever(handle: Handle, troubles: Troubles) {
+pub async fn check_forever(handle: Handle, troubles: Troubles, told_each: Option<Told>) {
     let mut told: Vec<String> = Vec::new();
     loop {
         let providers = handle.parts().providers.clone();
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         for lane in providers.all() {
-            sort(&lane, &mut errors, &mut warnings).await;
+            let result = lane.check().await;
+            if let Some(tell) = &told_each {
+                tell(&lane, &result);
+            }
+            sort(&lane, &result, &mut errors, &mut warnings);
         }
         for line in errors.iter().filter(|line| !told.contains(line)) {
             tracing::error!("{line}");
@@ -58,9 +70,14 @@ fn is_someone_needed(handle: &Handle) -> bool {
 }
 
 /// What a provider says of itself, as lines for people.
-async fn sort(lane: &ProviderLane, errors: &mut Vec<String>, warnings: &mut Vec<String>) {
+fn sort(
+    lane: &ProviderLane,
+    result: &egress_provider::Result<Report>,
+    errors: &mut Vec<String>,
+    warnings: &mut Vec<String>,
+) {
     let name = lane.provider().name();
-    match lane.check().await {
+    match result {
         Ok(report) => {
             for finding in &report.findings {
                 let line = format!(
