@@ -95,6 +95,15 @@ fn named_kinds(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
+/// Whom the admin page may serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// This host alone: the page takes orders.
+    Host,
+    /// The network too: the page only shows, and a cluster asks it from elsewhere.
+    Network,
+}
+
 /// A configuration with faults.
 #[derive(Debug)]
 pub struct Faulty {
@@ -112,6 +121,11 @@ impl Config {
 
     /// The configuration that was read from this file.
     pub fn of(path: &Path, text: io::Result<String>) -> Result<Self, Faulty> {
+        Self::reaching(path, text, Reach::Host)
+    }
+
+    /// The configuration that was read from this file, of a program whose page reaches so far.
+    pub fn reaching(path: &Path, text: io::Result<String>, reach: Reach) -> Result<Self, Faulty> {
         let name = path.display().to_string();
         let text = text.map_err(|e| Faulty {
             failure: Failure::refused(format!(
@@ -119,7 +133,7 @@ impl Config {
             )),
             partly: None,
         })?;
-        let mut reading = Self::reading(&text);
+        let mut reading = Self::reading(&text, reach);
         let base = path.parent().unwrap_or(Path::new("."));
         if let Some(config) = &mut reading.value {
             let proxmox = config
@@ -141,10 +155,12 @@ impl Config {
 
     /// Reads a text.
     pub fn read(text: &str) -> Result<Self, Vec<Finding>> {
-        Self::reading(text).into_result().map_err(named_kinds)
+        Self::reading(text, Reach::Host)
+            .into_result()
+            .map_err(named_kinds)
     }
 
-    fn reading(text: &str) -> Reading<Self> {
+    fn reading(text: &str, reach: Reach) -> Reading<Self> {
         let fault = |finding| Reading {
             value: None,
             findings: vec![finding],
@@ -163,10 +179,10 @@ impl Config {
             Some(Err(finding)) => return fault(finding),
             None => serde_json::json!({}),
         };
-        read_document::<Self>(value).checked(Self::validate)
+        read_document::<Self>(value).checked(|config| config.validate(reach))
     }
 
-    fn validate(&self) -> Vec<Finding> {
+    fn validate(&self, reach: Reach) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.providers.is_empty() {
             findings.push(Finding::new(
@@ -209,7 +225,7 @@ impl Config {
                 _ => {}
             }
         }
-        if !self.admin.listen.ip().is_loopback() {
+        if reach == Reach::Host && !self.admin.listen.ip().is_loopback() {
             findings.push(Finding::new(
                 "admin.listen",
                 self.admin.listen,

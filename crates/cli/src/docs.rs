@@ -6,14 +6,16 @@ use crate::{
     Command,
     config::Config,
     failure::Failure,
-    standalone::{self, StandaloneMetrics, SweepMetrics},
+    standalone::{self, StandaloneMetrics},
 };
 use egress_core::{Identity, ProviderName, plan::Phase, status::Reason};
 use egress_engine::{
     metrics::{EngineMetrics, PassLabel, PassResult, PhaseLabel},
     sweep::SweepReport,
+    sweeper::SweepMetrics,
 };
 use egress_local::Local;
+use egress_operator::figures::OperatorMetrics;
 use egress_provider::{
     Provider,
     layer::observed::{CallMetrics, Observed},
@@ -98,7 +100,10 @@ fn moved_figures() -> Result<String, Failure> {
     // Whatever it finds on this host, the call was counted.
     let _found = runtime.block_on(provider.check());
     let mut text = String::new();
-    let registry = standalone::registry(&engine, &calls, &sweeps, &figures);
+    let mut registry = standalone::registry(&engine, &calls, &sweeps, &figures);
+    let operator = OperatorMetrics::default();
+    operator.move_each();
+    operator.register(&mut registry);
     encode(&mut text, &registry).map_err(|e| failed(&e))?;
     Ok(text)
 }
@@ -290,12 +295,13 @@ mod tests {
 
     #[test]
     fn every_registered_figure_is_on_the_page() {
-        let registry = standalone::registry(
+        let mut registry = standalone::registry(
             &EngineMetrics::default(),
             &CallMetrics::default(),
             &SweepMetrics::default(),
             &StandaloneMetrics::default(),
         );
+        OperatorMetrics::default().register(&mut registry);
         // What was registered shows in the debug print alone, also where nothing moved yet.
         let registered = format!("{registry:?}").matches("Descriptor {").count();
         let shown = figures(&moved_figures().expect("it prints"));

@@ -10,6 +10,7 @@ mod echo;
 mod failure;
 mod get;
 mod logs;
+mod operator;
 mod prune;
 mod sim;
 mod standalone;
@@ -66,6 +67,13 @@ enum Verb {
         "standalone --config config.yaml --manifests manifests --state-dir state",
     ))]
     Standalone(standalone::Arguments),
+    /// Keep the Proxies of a Kubernetes cluster running, while it leads.
+    #[command(after_help = after!(
+        "the operator ended by itself";
+        "operator --config config.yaml",
+        "operator --config config.yaml --namespace shop --log-format json",
+    ))]
+    Operator(operator::Arguments),
     /// Run one forward proxy (what the local provider starts for each Proxy).
     #[command(after_help = after!(
         "it could not listen, or the system refused something";
@@ -188,6 +196,7 @@ fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Fail
     let result = runtime.block_on(async {
         match verb {
             Verb::Standalone(arguments) => standalone::run(arguments).await,
+            Verb::Operator(arguments) => operator::run(arguments).await,
             Verb::Echo(arguments) => echo::run(&arguments).await,
             Verb::Check(arguments) => check::run(&arguments).await,
             Verb::Conformance(arguments) => conformance::run(&arguments).await,

@@ -1,0 +1,88 @@
+//! Events of Proxies, for `kubectl describe`. Best effort: an event that cannot be written is
+//! dropped, for the status says the same.
+
+use egress_api::v1alpha1::{API_VERSION, PROXY_KIND};
+use egress_core::{
+    ProxyId,
+    events::{Event, EventKind},
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client,
+    runtime::events::{self, EventType, Recorder, Reporter},
+};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How many events may wait to be written.
+const WAITING: usize = 1024;
+/// The longest text of an event, in bytes (events.k8s.io/v1, `note`).
+const MAX_NOTE: usize = 1024;
+/// An event that is not written by then is dropped.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Takes events; a clone is the same one.
+#[derive(Clone)]
+pub struct News {
+    sender: mpsc::Sender<(ObjectReference, Event)>,
+}
+
+impl News {
+    /// Writes what is told as this reporter, until every clone is dropped.
+    pub fn start(client: Client, instance: String) -> Self {
+        let (sender, mut receiver) = mpsc::channel::<(ObjectReference, Event)>(WAITING);
+        let reporter = Reporter {
+            controller: "egress-proxies".into(),
+            instance: Some(instance),
+        };
+        let recorder = Recorder::new(client, reporter);
+        tokio::spawn(async move {
+            while let Some((about, event)) = receiver.recv().await {
+                let written = rendered(&event);
+                let written = recorder.publish(&written, &about);
+                match tokio::time::timeout(PATIENCE, written).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(e)) => tracing::debug!("an event is dropped: {e}"),
+                    Err(_) => tracing::debug!("an event is dropped: no answer"),
+                }
+            }
+        });
+        Self { sender }
+    }
+
+    /// Tells events of the object of this UID.
+    pub fn tell(&self, id: &ProxyId, uid: &str, news: impl IntoIterator<Item = Event>) {
+        for event in news {
+            let about = ObjectReference {
+                api_version: Some(API_VERSION.into()),
+                kind: Some(PROXY_KIND.into()),
+                namespace: Some(id.namespace().into()),
+                name: Some(id.name().into()),
+                uid: Some(uid.to_owned()),
+                ..ObjectReference::default()
+            };
+            if self.sender.try_send((about, event)).is_err() {
+                tracing::debug!(proxy = %id, "an event is dropped: too many wait");
+            }
+        }
+    }
+}
+
+fn rendered(event: &Event) -> events::Event {
+    let mut note = event.message.clone();
+    if note.len() > MAX_NOTE {
+        let end = note.floor_char_boundary(MAX_NOTE - '…'.len_utf8());
+        note.truncate(end);
+        note.push('…');
+    }
+    events::Event {
+        type_: match event.kind {
+            EventKind::Normal => EventType::Normal,
+            EventKind::Warning => EventType::Warning,
+        },
+        reason: event.reason.to_string(),
+        note: Some(note),
+        action: event.reason.to_string(),
+        secondary: None,
+    }
+}

@@ -1,0 +1,297 @@
+//! ProxyProvider objects: one for each configured provider, saying what it last said of itself.
+//! They are written, never read for a decision.
+
+use crate::{
+    api::{FIELD_MANAGER, Failure, in_time},
+    cache::Cache,
+    objects::Memory,
+};
+use egress_api::v1alpha1::{
+    Condition,
+    cluster::{
+        ProviderCounts, ProviderFinding, ProviderSeverity, ProxyProvider, ProxyProviderStatus,
+        condition,
+    },
+};
+use egress_engine::{Handle, checker, sweeper};
+use egress_provider::{CheckReason, Report, Severity};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// From one comparison of what is known with what the objects say to the next.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// What a provider last said of itself. A clone is the same.
+#[derive(Clone, Default)]
+pub struct Mirrored {
+    said: Arc<Mutex<BTreeMap<String, Said>>>,
+}
+
+#[derive(Clone, Default)]
+struct Said {
+    check: Option<Check>,
+    listing: Option<ListingSeen>,
+}
+
+#[derive(Clone)]
+struct Check {
+    version: Option<String>,
+    reason: CheckReason,
+    message: String,
+    findings: Vec<ProviderFinding>,
+}
+
+#[derive(Clone)]
+struct ListingSeen {
+    machines: usize,
+    unaccounted: usize,
+    at: String,
+}
+
+impl Mirrored {
+    fn said(&self) -> MutexGuard<'_, BTreeMap<String, Said>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what checks say.
+    pub fn reports(&self) -> checker::Told {
+        let this = self.clone();
+        Arc::new(move |lane, result| {
+            let name = lane.provider().name().to_string();
+            this.said().entry(name).or_default().check = Some(check(result));
+        })
+    }
+
+    /// Takes what sweeps find.
+    pub fn listings(&self) -> sweeper::Told {
+        let this = self.clone();
+        Arc::new(move |name, listing, report| {
+            let seen = ListingSeen {
+                machines: listing.machines.len(),
+                unaccounted: report.suspects.len(),
+                at: jiff::Timestamp::now()
+                    .strftime("%Y-%m-%dT%H:%M:%SZ")
+                    .to_string(),
+            };
+            this.said().entry(name.to_string()).or_default().listing = Some(seen);
+        })
+    }
+}
+
+fn check(result: &egress_provider::Result<Report>) -> Check {
+    match result {
+        Ok(report) => {
+            let reason = report.reason();
+            let first = report
+                .findings
+                .iter()
+                .find(|f| f.severity == Severity::Error);
+            Check {
+                version: report.version.clone(),
+                reason,
+                message: first.map_or_else(
+                    || "machines can be made".to_owned(),
+                    |f| format!("{}: {}", f.found, f.remedy),
+                ),
+                findings: report.findings.iter().map(finding).collect(),
+            }
+        }
+        Err(e) => Check {
+            version: None,
+            reason: CheckReason::Unreachable,
+            message: e.chain(),
+            findings: Vec::new(),
+        },
+    }
+}
+
+fn finding(found: &egress_provider::CheckFinding) -> ProviderFinding {
+    ProviderFinding {
+        severity: match found.severity {
+            Severity::Error => ProviderSeverity::Error,
+            Severity::Warning => ProviderSeverity::Warning,
+        },
+        reason: found.reason.to_string(),
+        found: found.found.clone(),
+        remedy: found.remedy.clone(),
+    }
+}
+
+/// Keeps the objects as what is known, for as long as it is polled.
+pub async fn mirror_forever(client: Client, handle: Handle, cache: Arc<Cache>, mirrored: Mirrored) {
+    let api: Api<ProxyProvider> = Api::all(client);
+    let mut objects = None;
+    let mut told = None;
+    loop {
+        let result = match &mut objects {
+            None => match list(&api).await {
+                Ok(all) => {
+                    objects = Some(all);
+                    continue;
+                }
+                Err(failure) => Err(failure),
+            },
+            Some(objects) => write_all(&api, &handle, &cache, &mirrored, objects).await,
+        };
+        if let Err(failure) = result {
+            let text = failure.to_string();
+            if told.as_ref() != Some(&text) {
+                tracing::warn!("the ProxyProvider objects cannot be kept: {text}");
+            }
+            told = Some(text);
+            objects = None; // whatever they are now
+        } else {
+            told = None;
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+type Objects = BTreeMap<String, Option<ProxyProviderStatus>>;
+
+async fn list(api: &Api<ProxyProvider>) -> Result<Objects, Failure> {
+    let found = in_time(api.list(&ListParams::default())).await?;
+    let named = |object: ProxyProvider| Some((object.metadata.name?, object.status));
+    Ok(found.items.into_iter().filter_map(named).collect())
+}
+
+async fn write_all(
+    api: &Api<ProxyProvider>,
+    handle: &Handle,
+    cache: &Cache,
+    mirrored: &Mirrored,
+    objects: &mut Objects,
+) -> Result<(), Failure> {
+    let used = used(cache);
+    let lanes = handle.parts().providers.all();
+    let configured: BTreeMap<String, &'static str> = lanes
+        .iter()
+        .map(|lane| (lane.provider().name().to_string(), lane.provider().kind()))
+        .collect();
+    let names: BTreeSet<String> = configured.keys().chain(objects.keys()).cloned().collect();
+    for name in names {
+        let proxies = used.get(&name).copied().unwrap_or(0);
+        let kind = configured.get(&name).copied();
+        let exists = objects.contains_key(&name);
+        if kind.is_none() && proxies == 0 {
+            remove(api, &name).await?;
+            objects.remove(&name);
+            continue;
+        }
+        let before = objects.get(&name).cloned().flatten();
+        let said = mirrored.said().get(&name).cloned().unwrap_or_default();
+        let Some(status) = status(kind, proxies, said, before.as_ref()) else {
+            continue; // not checked yet
+        };
+        if exists && before.as_ref() == Some(&status) {
+            continue;
+        }
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let mut object = ProxyProvider::new(&name);
+        if !exists {
+            in_time(api.patch(&name, &params, &Patch::Apply(&object))).await?;
+        }
+        object.status = Some(status.clone());
+        in_time(api.patch_status(&name, &params, &Patch::Apply(&object))).await?;
+        objects.insert(name, Some(status));
+    }
+    Ok(())
+}
+
+async fn remove(api: &Api<ProxyProvider>, name: &str) -> Result<(), Failure> {
+    // Only the object that was looked at, and only one that nobody else made of use.
+    let Some(found) = in_time(api.get_opt(name)).await? else {
+        return Ok(());
+    };
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: found.metadata.uid,
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match in_time(api.delete(name, &params)).await {
+        Ok(_) | Err(Failure::Missing) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+/// How many Proxies hold a place at each provider.
+fn used(cache: &Cache) -> BTreeMap<String, usize> {
+    let mut used = BTreeMap::new();
+    for held in cache.all() {
+        if let Memory::Record(stored) = &held.memory
+            && let Some(claim) = &stored.record.claim
+        {
+            *used.entry(claim.provider.to_string()).or_default() += 1;
+        }
+    }
+    used
+}
+
+/// What the object of a provider says; `None` while nothing is known.
+fn status(
+    kind: Option<&'static str>,
+    proxies: usize,
+    said: Said,
+    before: Option<&ProxyProviderStatus>,
+) -> Option<ProxyProviderStatus> {
+    let check = match kind {
+        Some(_) => said.check?,
+        None => Check {
+            version: None,
+            reason: CheckReason::ConfigInvalid,
+            message: format!(
+                "it is not configured any more, and {proxies} Proxies have machines on it: add \
+                 it to the configuration again, or delete or abandon them"
+            ),
+            findings: Vec::new(),
+        },
+    };
+    let ready = check.reason == CheckReason::Ready;
+    let fresh = Condition {
+        r#type: "Ready".into(),
+        status: if ready { "True" } else { "False" }.into(),
+        reason: check.reason.to_string(),
+        message: check.message,
+        last_transition_time: String::new(),
+        observed_generation: None,
+    };
+    let earlier = before.map_or(&[][..], |b| &b.conditions);
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let listing = said.listing;
+    let known = before.and_then(|b| b.counts.as_ref());
+    let counts = ProviderCounts {
+        proxies: count(proxies),
+        // What the leader before listed stands until this one did.
+        machines: listing
+            .as_ref()
+            .map(|l| count(l.machines))
+            .or_else(|| known.and_then(|k| k.machines)),
+        unaccounted: listing
+            .as_ref()
+            .map(|l| count(l.unaccounted))
+            .or_else(|| known.and_then(|k| k.unaccounted)),
+        free_slots: None,
+    };
+    let status = ProxyProviderStatus {
+        kind: kind
+            .map(ToOwned::to_owned)
+            .or_else(|| before.and_then(|b| b.kind.clone())),
+        version: check.version,
+        conditions: vec![condition(fresh, earlier, jiff::Timestamp::now())],
+        findings: Vec::new(),
+        counts: Some(counts),
+        last_complete_listing: listing
+            .map(|l| l.at)
+            .or_else(|| before.and_then(|b| b.last_complete_listing.clone())),
+    };
+    Some(status.with_findings(check.findings))
+}

@@ -1,0 +1,327 @@
+//! Stories of the operator in virtual time, over an API server and a hypervisor in memory.
+
+mod cluster;
+
+use cluster::{Cluster, REPLICA, secs};
+use egress_operator::double::{Gate, Target, Verb, Verdict};
+use serde_json::{Value, json};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_is_made_serves_and_is_gone_with_all_it_had() {
+    let cluster = Cluster::new();
+    let operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    let object = cluster.proxy("a");
+    assert_eq!(object["status"]["phase"], "Running");
+    assert_eq!(
+        object["metadata"]["finalizers"],
+        json!(["egress-proxies.io/machine"])
+    );
+    let secret = cluster.secret("a-credentials").expect("it was generated");
+    assert_eq!(
+        secret["metadata"]["ownerReferences"][0]["uid"],
+        object["metadata"]["uid"]
+    );
+    assert_eq!(cluster.machines(), 1);
+
+    cluster.delete("a");
+    cluster.wait_gone("a").await;
+    assert_eq!(cluster.machines(), 0);
+    assert_eq!(cluster.secret("a-credentials"), None);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_nothing_changes_nothing_is_written_but_the_lease() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    for n in 0..20 {
+        cluster.apply(&format!("p{n}"));
+    }
+    for n in 0..20 {
+        cluster.wait_serving(&format!("p{n}")).await;
+    }
+    tokio::time::sleep(secs(120)).await;
+    cluster.server.take_asked();
+    tokio::time::sleep(secs(300)).await;
+    let asked = cluster.server.take_asked();
+    let writes: Vec<&Target> = asked
+        .iter()
+        .filter(|t| t.verb.is_write() && t.resource != "leases")
+        .collect();
+    assert_eq!(writes, Vec::<&Target>::new());
+    let reads = asked
+        .iter()
+        .filter(|t| t.resource == "proxies" && t.verb != Verb::Watch);
+    assert_eq!(reads.count(), 0, "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_cannot_be_accepted_says_so_and_leaves_a_running_machine_alone() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    let bad = json!({"spec": {"proxy": {"clients": ["10.0.0.0/33"]}}});
+    cluster.patch("a", &bad);
+    cluster
+        .wait("the refusal", || {
+            cluster.condition("a", "Accepted").0 == "False"
+        })
+        .await;
+    let message = cluster.condition("a", "Accepted").1;
+    assert!(
+        message.starts_with("spec.proxy.clients[0]: 10.0.0.0/33: "),
+        "{message}"
+    );
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(cluster.machines(), 1);
+    assert_eq!(cluster.condition("a", "Provisioned").0, "True");
+
+    cluster.patch("a", &json!({"spec": {"proxy": {"clients": null}}}));
+    cluster
+        .wait("it to be accepted", || {
+            cluster.condition("a", "Accepted").0 == "True"
+        })
+        .await;
+    // One that names no provider there is recovers without deletion, too.
+    cluster.apply_at("b", "nowhere");
+    cluster
+        .wait("the refusal", || {
+            cluster.condition_reason("b", "Accepted") == "ProviderUnconfigured"
+        })
+        .await;
+    cluster.patch("b", &json!({"spec": {"provider": "lab"}}));
+    cluster.wait_serving("b").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_proxy_goes_and_leaves_its_machine_and_an_event() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    let abandon = json!({"metadata": {"annotations": {"egress-proxies.io/abandon": "true"}}});
+    cluster.patch("a", &abandon);
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(
+        cluster.condition("a", "Serving").0,
+        "True",
+        "it is not being deleted"
+    );
+    cluster.delete("a");
+    cluster.wait_gone("a").await;
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(cluster.machines(), 1);
+    let told = cluster.events("Abandoned");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("provider lab"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_someone_takes_away_leaves_the_machine_and_no_loop() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    cluster.patch("a", &json!({"metadata": {"finalizers": null}}));
+    cluster.delete("a");
+    cluster.wait_gone("a").await;
+    tokio::time::sleep(secs(120)).await;
+    assert_eq!(cluster.machines(), 1);
+    cluster.server.take_asked();
+    tokio::time::sleep(secs(120)).await;
+    let asked = cluster.server.take_asked();
+    let about = asked.iter().filter(|t| t.name.as_deref() == Some("a"));
+    assert_eq!(about.count(), 0, "it is forgotten");
+    // The next one of that name is another Proxy.
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    assert_eq!(cluster.machines(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_taken_away_is_found_by_the_mark_and_nothing_is_made_twice() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    for name in ["stays", "goes"] {
+        cluster.apply(name);
+        cluster.wait_serving(name).await;
+        let lose = json!({"metadata": {"annotations": {"egress-proxies.io/record": null}}});
+        cluster.patch(name, &lose);
+    }
+    cluster.delete("goes");
+    cluster.wait_gone("goes").await;
+    let recorded = || {
+        let object = cluster.proxy("stays");
+        object["metadata"]["annotations"]["egress-proxies.io/record"].is_string()
+    };
+    cluster.wait("the record to be there again", recorded).await;
+    cluster.wait_serving("stays").await;
+    assert_eq!(cluster.machines(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_replica_takes_over_at_once_when_the_first_stops_and_makes_nothing_twice() {
+    let cluster = Cluster::new();
+    let first = cluster.start("one").await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    let second = cluster.start("two").await;
+    tokio::time::sleep(secs(30)).await;
+    first.stop().await;
+    let begun = tokio::time::Instant::now();
+    cluster.apply("b");
+    cluster.wait_serving("b").await;
+    assert!(begun.elapsed() < secs(20), "{:?}", begun.elapsed());
+    assert_eq!(cluster.machines(), 2);
+    for name in ["a", "b"] {
+        cluster.delete(name);
+        cluster.wait_gone(name).await;
+    }
+    assert_eq!(cluster.machines(), 0);
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_replica_is_followed_and_makes_nothing_twice() {
+    let cluster = Cluster::new();
+    let first = cluster.start("one").await;
+    let _second = cluster.start("two").await;
+    for n in 0..5 {
+        cluster.apply(&format!("p{n}"));
+    }
+    tokio::time::sleep(secs(3)).await;
+    first.kill();
+    for n in 0..5 {
+        cluster.wait_serving(&format!("p{n}")).await;
+    }
+    assert_eq!(cluster.machines(), 5);
+}
+
+/// Fails every n-th write, each in turn in another way.
+struct Flaky(AtomicU32);
+
+#[async_trait::async_trait]
+impl Gate for Flaky {
+    async fn judge(&self, target: &Target) -> Verdict {
+        if !target.verb.is_write() || target.resource == "leases" {
+            return Verdict::Pass;
+        }
+        let n = self.0.fetch_add(1, Ordering::Relaxed);
+        match n % 10 {
+            0 => Verdict::Refuse(409),
+            2 => Verdict::Refuse(429),
+            4 => Verdict::FailAfter(500),
+            6 => Verdict::CutAfter,
+            7 => Verdict::CutBefore,
+            8 => Verdict::HangAfter,
+            _ => Verdict::Pass,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_fail_in_every_way_end_with_one_machine_each_and_then_none() {
+    let cluster = Cluster::new();
+    cluster
+        .server
+        .set_gate(Some(Arc::new(Flaky(AtomicU32::new(0)))));
+    let _operator = cluster.start(REPLICA).await;
+    let names: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
+    for name in &names {
+        cluster.apply(name);
+    }
+    for name in &names {
+        cluster.wait_serving(name).await;
+    }
+    assert_eq!(cluster.machines(), 10);
+    for name in &names {
+        cluster.delete(name);
+    }
+    for name in &names {
+        cluster.wait_gone(name).await;
+    }
+    assert_eq!(cluster.machines(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_or_is_too_old_is_begun_anew_and_misses_nothing() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    cluster.server.end_watches();
+    cluster.apply("b");
+    cluster.wait_serving("b").await;
+    cluster.server.compact();
+    cluster.delete("a");
+    cluster.apply("c");
+    cluster.wait_gone("a").await;
+    cluster.wait_serving("c").await;
+    assert_eq!(cluster.machines(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erased_status_is_written_again_and_changes_nothing_else() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    let erase = Target {
+        subresource: Some("status".into()),
+        ..Target::proxies(Verb::Patch, "shop", Some("a"))
+    };
+    cluster
+        .server
+        .ask(&erase, &json!({"status": Value::Null}))
+        .unwrap();
+    cluster.wait_serving("a").await;
+    assert_eq!(cluster.machines(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_of_another_installation_is_left_alone_and_said_so() {
+    let cluster = Cluster::new();
+    let operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    operator.stop().await;
+    let other = cluster.rename_installation("b");
+    let _operator = other.start(REPLICA).await;
+    other
+        .wait("it to be said", || {
+            other.condition_reason("a", "Accepted") == "InstallationChanged"
+        })
+        .await;
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(other.machines(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_object_with_another_uid_keeps_its_machine() {
+    let cluster = Cluster::new();
+    let operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    operator.stop().await;
+    let backup = cluster.proxy("a");
+    let restored = cluster.in_another_cluster();
+    restored.restore(&backup);
+    let _operator = restored.start(REPLICA).await;
+    restored
+        .wait("its machine", || {
+            restored.proxy("a")["status"]["phase"] == "Running"
+        })
+        .await;
+    assert_eq!(restored.machines(), 1);
+    assert_ne!(
+        restored.proxy("a")["metadata"]["uid"],
+        backup["metadata"]["uid"]
+    );
+}
