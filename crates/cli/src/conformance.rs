@@ -9,7 +9,7 @@ use egress_core::{Claim, Identity, MachineKey, WriterId, backoff::PERMIT_LIFETIM
 use egress_local::bench::Bench as LocalBench;
 use egress_provider::{
     Permit, Progress, Provider,
-    conformance::{CaseResult, Harness, Options, Outcome, Subject, Tier, render, run as run_suite},
+    conformance::{CaseResult, End, Harness, Options, Subject, Table, Tier, cases, run_until},
 };
 use egress_proxmox::{
     Payload, Proxmox,
@@ -18,8 +18,9 @@ use egress_proxmox::{
 };
 use std::{
     collections::BTreeMap,
+    io::Write as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -29,8 +30,7 @@ const SUITE_END: Duration = Duration::from_secs(20);
 /// How long the machines that it left may take to go: a clone that was begun ends first, and
 /// a guest that hangs takes over a minute to stop.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// After so long a second look must find nothing either: requests of calls that were cut off
-/// may land after the first one.
+/// After so long a second look must find nothing either.
 const SECOND_LOOK: Duration = Duration::from_millis(500);
 
 /// Arguments of `conformance`.
@@ -47,6 +47,9 @@ pub struct Arguments {
     /// cannot set up are printed as not run.
     #[arg(long, value_enum, default_value = "basic")]
     tier: TierName,
+    /// Only the cases of this rule, such as `C1`, or with this text in their sentence.
+    #[arg(long, value_name = "RULE|TEXT")]
+    only: Option<String>,
     #[command(flatten)]
     payload: PayloadArguments,
 }
@@ -105,7 +108,7 @@ impl Ground {
         let program = arguments.payload.find();
         let payload = Payload::new(program.clone());
         let wire = Arc::new(HttpsWire::new(proxmox.ca_file.clone()));
-        let control = proxmox.control_url.clone().filter(|_| extended);
+        let control = proxmox.control_url.clone();
         let provider = Proxmox::over(
             name.clone(),
             identity.clone(),
@@ -169,55 +172,64 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         TierName::Basic => Tier::Basic,
         TierName::Extended => Tier::Extended,
     };
+    let mut options = Options::new(tier, &run_id[..8]);
+    options.filter.clone_from(&arguments.only);
+    if !cases().iter().any(|case| options.chooses(case)) {
+        let only = arguments.only.as_deref().unwrap_or_default();
+        return Err(Failure::refused(format!(
+            "--only: {only}: no case of the {tier} tier: give a rule such as C1, or words of a case's sentence"
+        )));
+    }
     // Before anything is made that an interrupt would leave behind.
     let stop = stop_signal();
     let ground = Ground::prepare(&config, arguments, &identity, &dir).await?;
-    let results = suite(
-        ground.subject(identity),
-        Options::new(tier, &run_id[..8]),
-        stop,
-    )
-    .await;
-    let cleared = ground.clear(&dir).await;
-    let Some(results) = results? else {
-        cleared?;
-        return Err(Failure::failed("interrupted; nothing is left behind"));
-    };
-    print!("{}", render(&results));
-    cleared?;
-    if results
-        .iter()
-        .any(|r| matches!(r.outcome, Outcome::Failed(_)))
-    {
-        return Err(Failure::failed(
+    let table = Arc::new(Mutex::new(Table::of(&options)));
+    print(&held(&table).head());
+    let ended = suite(ground.subject(identity), options, table.clone(), stop).await;
+    print(&held(&table).sums());
+    ground.clear(&dir).await?;
+    match ended? {
+        End::Interrupted => Err(Failure::failed("interrupted; nothing is left behind")),
+        End::Complete if held(&table).failed() > 0 => Err(Failure::failed(
             "the provider breaks the contract; see the cases above",
-        ));
+        )),
+        End::Complete => Ok(()),
     }
-    Ok(())
 }
 
-/// Runs the cases until they end, or until `stop`: then there are no results.
+/// Runs the cases until they end, or until `stop`. Each is printed as it ends.
 async fn suite(
     subject: Subject,
     options: Options,
-    stop: impl Future<Output = ()>,
-) -> Result<Option<Vec<CaseResult>>, Failure> {
-    // On a runtime of its own, so that an interrupt ends whatever the suite has under way.
+    table: Arc<Mutex<Table>>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<End, Failure> {
+    // On a runtime of its own, so that nothing that an interrupt cut off goes on.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|e| Failure::failed(format!("starting the runtime: {e}")))?;
-    let cases = runtime.spawn(async move { run_suite(&subject, &options).await });
-    let results = tokio::select! {
-        results = cases => Some(results),
-        () = stop => None,
-    };
+    let cases = runtime.spawn(async move {
+        let tell = |result: &CaseResult| {
+            let line = held(&table).line(result);
+            print(&line);
+        };
+        run_until(&subject, &options, tell, stop).await.1
+    });
+    let end = cases.await;
     let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(SUITE_END));
     let _ = ended.await;
-    results
-        .transpose()
-        .map_err(|e| Failure::failed(format!("the suite ended: {e}")))
+    end.map_err(|e| Failure::failed(format!("the suite ended: {e}")))
+}
+
+/// The suite goes on, and clears away, also when nobody reads what it prints.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+fn held(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn left_behind(dir: &Path, what: &dyn std::fmt::Display) -> Failure {

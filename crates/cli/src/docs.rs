@@ -1,6 +1,7 @@
 //! `docs`: the generated pages of the documentation.
 
 mod crds;
+mod fields;
 
 use crate::{
     Command,
@@ -20,6 +21,7 @@ use egress_provider::{
     Provider,
     layer::observed::{CallMetrics, Observed},
 };
+use fields::{FIELDS, Field};
 use prometheus_client::encoding::text::encode;
 use std::{error::Error, fmt::Write as _, sync::Arc};
 
@@ -181,21 +183,25 @@ fn metrics() -> Result<String, Failure> {
     Ok(page)
 }
 
-/// An example with every field, and the least that a configuration of its kind must say.
-struct Example {
+/// A part of the configuration: an example of it, and the least that must be said.
+struct Part {
     title: &'static str,
+    /// The beginning of its fields' paths.
+    prefix: &'static str,
     text: &'static str,
     least: &'static str,
 }
 
-const EXAMPLES: [Example; 2] = [
-    Example {
+const PARTS: [Part; 2] = [
+    Part {
         title: "Kind `local`",
+        prefix: "providers[].local.",
         text: include_str!("../../../examples/standalone/config.yaml"),
         least: "providers: [{name: here, local: {}}]",
     },
-    Example {
+    Part {
         title: "Kind `proxmox`",
+        prefix: "providers[].proxmox.",
         text: include_str!("../../../examples/proxmox/config.yaml"),
         least: "providers: [{name: pv1, proxmox: {urls: [https://192.0.2.8:8006], caFile: ca.pem, \
                 tokenFile: token, template: 9001, storage: local-lvm, isoStorage: proxy-seeds, \
@@ -203,74 +209,75 @@ const EXAMPLES: [Example; 2] = [
     },
 ];
 
+/// What no example says, since it stands in place of something that it does.
+#[cfg(test)]
+const BESIDE: &str = "providers: [{name: pv1, proxmox: {urls: [https://127.0.0.1:8006], caFile: \
+                      ca.pem, tokenFile: token, templates: [{node: pve1, vmid: 9000}], storage: \
+                      local-lvm, isoStorage: proxy-seeds, vmidRange: {from: 100000, to: 199999}, \
+                      guestAgent: baked, controlUrl: 'http://127.0.0.1:8007/'}}]";
+
+const HEAD: &str = "| field | type | left out | meaning |\n|---|---|---|---|\n";
+
 fn config() -> Result<String, Failure> {
     let mut page = format!(
         "{GENERATED}# Configuration file\n\nGiven with `--config`, as YAML. It is read again when it \
          changes; a broken one changes nothing and is shown by `/readyz` and `egress-proxies get proxies`. \
          `installation`, `admin.listen`, `manifests` and `stateDir` are taken on by a restart; until then \
          a change of them is shown in the same places. Unknown fields are faults. A file may name many \
-         providers, of one kind or of several.\n"
+         providers, of one kind or of several.\n\n## For all kinds\n\n{HEAD}"
     );
-    for example in &EXAMPLES {
-        let full = Config::read(example.text).map_err(|f| Failure::faults("example", &f))?;
-        let least = Config::read(example.least).map_err(|f| Failure::faults("example", &f))?;
-        let written = egress_api::yaml::read_all(example.least).pop();
-        let written = written.and_then(|document| document.content.ok());
-        let _ = write!(
-            page,
-            "\n## {}\n\n```yaml\n{}```\n\n| field | default |\n|---|---|\n",
-            example.title, example.text
-        );
-        let (full, least) = (json(&full)?, json(&least)?);
-        rows(&mut page, "", &full, Some(&least), written.as_ref());
+    let common = |field: &&Field| !PARTS.iter().any(|p| field.path.starts_with(p.prefix));
+    let least = &PARTS[0];
+    for field in FIELDS.iter().filter(common) {
+        row(&mut page, field, least)?;
+    }
+    for part in &PARTS {
+        let (title, text) = (part.title, part.text);
+        let _ = write!(page, "\n## {title}\n\n```yaml\n{text}```\n\n{HEAD}");
+        for field in FIELDS.iter().filter(|f| f.path.starts_with(part.prefix)) {
+            row(&mut page, field, part)?;
+        }
     }
     Ok(page)
+}
+
+/// One line of the reference. A field is required when the least that must be said says it.
+fn row(page: &mut String, field: &Field, part: &Part) -> Result<(), Failure> {
+    let written = egress_api::yaml::read_all(part.least).pop();
+    let written = written.and_then(|document| document.content.ok());
+    let written = written.unwrap_or_default();
+    let config = Config::read(part.least).map_err(|f| Failure::faults("example", &f))?;
+    let in_force = json(&config)?;
+    let default = match (field.default, at(&in_force, field.path)) {
+        (Some(default), _) => default.to_owned(),
+        _ if at(&written, field.path).is_some() => "required".to_owned(),
+        (None, Some(value)) => format!("`{}`", value.to_string().trim_matches('"')),
+        (None, None) => {
+            let path = field.path;
+            return Err(Failure::failed(format!("{path}: its line says no default")));
+        }
+    };
+    let Field {
+        path,
+        r#type,
+        meaning,
+        ..
+    } = field;
+    let _ = writeln!(page, "| `{path}` | {type} | {default} | {meaning} |");
+    Ok(())
 }
 
 fn json(config: &Config) -> Result<serde_json::Value, Failure> {
     serde_json::to_value(config).map_err(|e| Failure::failed(format!("configuration: {e}")))
 }
 
-/// One row for each field of `full`; what stands in `written`, the least there is, is required.
-fn rows(
-    page: &mut String,
-    path: &str,
-    full: &serde_json::Value,
-    default: Option<&serde_json::Value>,
-    written: Option<&serde_json::Value>,
-) {
-    use serde_json::Value;
-    match full {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                let path = if path.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{path}.{name}")
-                };
-                let inner = |of: Option<&'_ Value>| of.and_then(|v| v.get(name)).cloned();
-                let (default, written) = (inner(default), inner(written));
-                rows(page, &path, value, default.as_ref(), written.as_ref());
-            }
-        }
-        Value::Array(items) if items.first().is_some_and(Value::is_object) => {
-            let inner = |of: Option<&'_ Value>| of.and_then(|v| v.get(0)).cloned();
-            let (default, written) = (inner(default), inner(written));
-            let path = format!("{path}[]");
-            rows(page, &path, &items[0], default.as_ref(), written.as_ref());
-        }
-        _ => {
-            let default = match default {
-                _ if written.is_some() && path.ends_with(".template") => {
-                    "required, or `templates`".to_owned()
-                }
-                _ if written.is_some() => "required".to_owned(),
-                None | Some(Value::Null) => "none".to_owned(),
-                Some(value) => format!("`{value}`"),
-            };
-            let _ = writeln!(page, "| `{path}` | {default} |");
-        }
-    }
+/// What stands at a path such as `providers[].name`, in the first item of each list.
+fn at<'a>(value: &'a serde_json::Value, path: &str) -> Option<&'a serde_json::Value> {
+    path.split('.')
+        .try_fold(value, |value, step| match step.strip_suffix("[]") {
+            Some(list) => value.get(list)?.get(0),
+            None => value.get(step),
+        })
 }
 
 fn events() -> String {
@@ -325,5 +332,35 @@ mod tests {
             figure("b_total", "counter", &[], "Many."),
         ];
         assert_eq!(figures(text), expected);
+    }
+
+    /// The path of every value, lists by their first item.
+    fn paths(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+        use serde_json::Value;
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    paths(value, &format!("{path}{dot}{name}"), found);
+                }
+            }
+            Value::Array(items) if items.first().is_some_and(Value::is_object) => {
+                paths(&items[0], &format!("{path}[]"), found);
+            }
+            _ => found.push(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn every_field_of_the_configuration_has_its_line_and_every_line_its_field() {
+        let mut found = Vec::new();
+        for text in PARTS.iter().map(|part| part.text).chain([BESIDE]) {
+            let config = Config::read(text).expect("it is sound");
+            paths(&json(&config).expect("JSON"), "", &mut found);
+        }
+        found.sort();
+        found.dedup();
+        let lines: Vec<&str> = FIELDS.iter().map(|field| field.path).collect();
+        assert_eq!(lines, found);
     }
 }

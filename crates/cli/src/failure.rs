@@ -8,6 +8,8 @@ use std::{error::Error, process::ExitCode};
 pub struct Failure {
     lines: Vec<String>,
     code: u8,
+    /// Another engine uses what this one wanted.
+    in_use: bool,
 }
 
 impl Failure {
@@ -16,6 +18,7 @@ impl Failure {
         Self {
             lines: vec![line.into()],
             code: 1,
+            in_use: false,
         }
     }
     /// Bad input, or refused to start: exit code 2.
@@ -23,6 +26,7 @@ impl Failure {
         Self {
             lines: vec![line.into()],
             code: 2,
+            in_use: false,
         }
     }
     /// Refused to start for an error, told with everything that caused it: exit code 2.
@@ -37,7 +41,11 @@ impl Failure {
     }
     /// Several reasons for one refusal: exit code 2.
     pub fn refused_lines(lines: Vec<String>) -> Self {
-        Self { lines, code: 2 }
+        Self {
+            lines,
+            code: 2,
+            in_use: false,
+        }
     }
     /// Faults in a file: exit code 2.
     pub fn faults(file: &str, findings: &[Finding]) -> Self {
@@ -45,7 +53,20 @@ impl Failure {
             .iter()
             .map(|finding| format!("{file}: {finding}"))
             .collect();
-        Self { lines, code: 2 }
+        Self {
+            lines,
+            code: 2,
+            in_use: false,
+        }
+    }
+    /// The same failure, known to come from another engine that runs or not.
+    pub const fn because_in_use(mut self, in_use: bool) -> Self {
+        self.in_use = in_use;
+        self
+    }
+    /// Whether another engine uses what this one wanted.
+    pub const fn is_in_use(&self) -> bool {
+        self.in_use
     }
     /// The same failure with more lines.
     pub fn and(mut self, more: impl IntoIterator<Item = String>) -> Self {

@@ -2,8 +2,11 @@
 
 use crate::{admin_client::AdminClient, failure::Failure};
 use jiff::Timestamp;
-use serde_json::Value;
-use std::{io::Write, path::PathBuf};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, io::Write, path::PathBuf, time::Duration};
+
+/// The time from one look to the next of `--watch`.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// Arguments of `get`.
 #[derive(Debug, clap::Args)]
@@ -11,7 +14,16 @@ pub struct Arguments {
     /// What to show.
     #[arg(value_enum)]
     what: What,
-    /// How it is printed.
+    /// Only the one of this name.
+    name: Option<String>,
+    /// Only those of this namespace; with NAME, `default` where this is not given.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Go on until Ctrl-C, with a line for each change.
+    #[arg(short, long)]
+    watch: bool,
+    /// How it is printed. With `json`: a `ProxyList`, the `Proxy` that NAME says, or with
+    /// `--watch` one event a line, with its `type` and its `object`.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// The state directory of the engine to ask.
@@ -21,7 +33,8 @@ pub struct Arguments {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum What {
-    /// Every Proxy and how it stands.
+    /// Proxies and how they stand.
+    #[value(alias = "proxy")]
     Proxies,
 }
 
@@ -39,21 +52,165 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let What::Proxies = arguments.what;
     let dir = crate::standalone::state_dir(arguments.state_dir.as_deref(), None)?;
     let client = AdminClient::find(&dir)?;
-    let proxies = client.get("/v1/proxies").await?;
+    let mut list = client.get("/v1/proxies").await?;
+    let chosen = arguments.choose(&mut list);
+    if let (Some(name), true) = (&arguments.name, chosen.is_empty()) {
+        let namespace = arguments.namespace.as_deref().unwrap_or("default");
+        return Err(Failure::failed(format!(
+            "{namespace}/{name}: there is no such Proxy: `get proxies` shows all"
+        )));
+    }
+    if arguments.watch {
+        return Follower::new(arguments.output)
+            .follow(arguments, &client, chosen)
+            .await;
+    }
     let text = match arguments.output {
-        Output::Json => serde_json::to_string_pretty(&proxies).unwrap_or_default() + "\n",
+        Output::Json if arguments.name.is_some() => pretty(chosen.first().unwrap_or(&Value::Null)),
+        Output::Json => {
+            list["items"] = chosen.into();
+            pretty(&list)
+        }
         Output::Table => {
-            let (all, now) = (proxies.as_array(), Timestamp::now());
-            let all = all.into_iter().flatten();
-            let rows: Vec<Row> = all.map(|proxy| Row::of(proxy, now)).collect();
+            let now = Timestamp::now();
+            let rows: Vec<Row> = chosen.iter().map(|proxy| Row::of(proxy, now)).collect();
             let troubles = client.troubles().await?;
             let troubles = troubles.iter().map(|trouble| format!("! {trouble}\n"));
             table(&rows, usize::MAX) + &troubles.collect::<String>()
         }
     };
     // `get | head` ends before everything is read.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print(&text);
     Ok(())
+}
+
+impl Arguments {
+    /// Takes out of a list what was asked for.
+    fn choose(&self, list: &mut Value) -> Vec<Value> {
+        let default = self.name.as_ref().map(|_| "default");
+        let namespace = self.namespace.as_deref().or(default);
+        let is_chosen = |proxy: &Value| {
+            let metadata = &proxy["metadata"];
+            let is = |field: &str, wanted: Option<&str>| {
+                wanted.is_none_or(|wanted| metadata[field] == wanted)
+            };
+            is("name", self.name.as_deref()) && is("namespace", namespace)
+        };
+        let mut all = match list["items"].take() {
+            Value::Array(all) => all,
+            _ => Vec::new(),
+        };
+        all.retain(is_chosen);
+        all
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+/// False when nobody reads it any more.
+fn print(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_ok()
+}
+
+/// Prints what changes.
+struct Follower {
+    output: Output,
+    known: BTreeMap<String, Value>,
+    troubles: Vec<String>,
+    widths: Option<Widths>,
+}
+
+impl Follower {
+    const fn new(output: Output) -> Self {
+        Self {
+            output,
+            known: BTreeMap::new(),
+            troubles: Vec::new(),
+            widths: None,
+        }
+    }
+
+    /// Looks until it is stopped, the engine ends, or nobody reads any more.
+    async fn follow(
+        mut self,
+        arguments: &Arguments,
+        client: &AdminClient,
+        mut now: Vec<Value>,
+    ) -> Result<(), Failure> {
+        loop {
+            let troubles = match self.output {
+                Output::Table => client.troubles().await?,
+                Output::Json => Vec::new(),
+            };
+            if !print(&self.changes(now, troubles, Timestamp::now())) {
+                return Ok(());
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+            now = arguments.choose(&mut client.get("/v1/proxies").await?);
+        }
+    }
+
+    /// What is new since the last look, as it is printed.
+    fn changes(&mut self, proxies: Vec<Value>, troubles: Vec<String>, now: Timestamp) -> String {
+        let name = |proxy: &Value| {
+            let metadata = &proxy["metadata"];
+            format!("{}/{}", metadata["namespace"], metadata["name"])
+        };
+        let seen: BTreeMap<String, Value> = proxies.into_iter().map(|p| (name(&p), p)).collect();
+        let mut events = Vec::new();
+        for (name, proxy) in &self.known {
+            if !seen.contains_key(name) {
+                events.push(("DELETED", proxy.clone()));
+            }
+        }
+        for (name, proxy) in &seen {
+            match self.known.get(name) {
+                None => events.push(("ADDED", proxy.clone())),
+                Some(known) if known != proxy => events.push(("MODIFIED", proxy.clone())),
+                Some(_) => {}
+            }
+        }
+        self.known = seen;
+        match self.output {
+            Output::Json => events
+                .iter()
+                .map(|(r#type, object)| format!("{}\n", json!({"type": r#type, "object": object})))
+                .collect(),
+            Output::Table => self.lines(&events, troubles, now),
+        }
+    }
+
+    fn lines(&mut self, events: &[(&str, Value)], troubles: Vec<String>, now: Timestamp) -> String {
+        let mut rows: Vec<Row> = Vec::new();
+        if self.widths.is_none() {
+            rows.push(Row(HEAD.map(str::to_owned)));
+        }
+        for (r#type, proxy) in events {
+            let mut row = Row::of(proxy, now);
+            if *r#type == "DELETED" {
+                let last = &mut row.0[COLUMNS - 1];
+                "it is gone".clone_into(last);
+            }
+            rows.push(row);
+        }
+        let widths = self.widths.get_or_insert_with(|| widths_of(&rows));
+        let mut text: String = rows
+            .iter()
+            .map(|row| row.line(widths, usize::MAX))
+            .collect();
+        for trouble in troubles.iter().filter(|t| !self.troubles.contains(t)) {
+            text.push_str("! ");
+            text.push_str(trouble);
+            text.push('\n');
+        }
+        self.troubles = troubles;
+        text
+    }
 }
 
 /// One line of the table.
@@ -61,6 +218,9 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
 pub struct Row([String; COLUMNS]);
 
 const COLUMNS: usize = 9;
+
+/// How wide each column is, in characters.
+type Widths = [usize; COLUMNS];
 
 const HEAD: [&str; COLUMNS] = [
     "NAMESPACE",
@@ -97,8 +257,8 @@ impl Row {
         let made = status["machine"]["createdAt"].as_str();
         let made = made.and_then(|made| made.parse::<Timestamp>().ok());
         Self([
-            text(&proxy["namespace"]),
-            text(&proxy["name"]),
+            text(&proxy["metadata"]["namespace"]),
+            text(&proxy["metadata"]["name"]),
             text(&status["provider"]),
             text(&status["phase"]) + paused,
             state("Serving"),
@@ -142,31 +302,31 @@ fn age(seconds: i64) -> String {
     }
 }
 
-/// The rows under a head, each at most `width` characters wide.
-pub fn table(rows: &[Row], width: usize) -> String {
-    let head = Row(HEAD.map(str::to_owned));
-    let all: Vec<&Row> = std::iter::once(&head).chain(rows).collect();
-    let widths: Vec<usize> = (0..COLUMNS)
-        .map(|column| {
-            all.iter()
-                .map(|r| r.0[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut text = String::new();
-    for row in all {
-        let cells: Vec<String> = row
-            .0
-            .iter()
-            .zip(&widths)
+impl Row {
+    /// The row in columns of these widths, at most `width` characters wide in all.
+    fn line(&self, widths: &Widths, width: usize) -> String {
+        let cells = self.0.iter().zip(widths);
+        let cells: Vec<String> = cells
             .map(|(cell, width)| format!("{cell:<width$}"))
             .collect();
         let line: String = cells.join("  ").chars().take(width).collect();
-        text.push_str(line.trim_end());
-        text.push('\n');
+        format!("{}\n", line.trim_end())
     }
-    text
+}
+
+fn widths_of(rows: &[Row]) -> Widths {
+    std::array::from_fn(|column| {
+        let widths = rows.iter().map(|row| row.0[column].chars().count());
+        widths.max().unwrap_or(0)
+    })
+}
+
+/// The rows under a head, each at most `width` characters wide.
+pub fn table(rows: &[Row], width: usize) -> String {
+    let head = Row(HEAD.map(str::to_owned));
+    let all: Vec<Row> = std::iter::once(head).chain(rows.iter().cloned()).collect();
+    let widths = widths_of(&all);
+    all.iter().map(|row| row.line(&widths, width)).collect()
 }
 
 #[cfg(test)]
@@ -200,7 +360,7 @@ mod tests {
     #[test]
     fn a_row_shows_provider_pause_address_and_the_age_of_the_machine() {
         let condition = |r#type: &str, status: &str| json!({"type": r#type, "status": status, "reason": "R", "message": "m"});
-        let proxy = json!({"namespace": "default", "name": "a", "status": {
+        let proxy = json!({"metadata": {"namespace": "default", "name": "a"}, "status": {
             "phase": "Running", "paused": true, "provider": "here", "endpoint": "127.0.0.1:1",
             "machine": {"createdAt": "2026-01-01T00:00:00Z"},
             "conditions": [condition("Serving", "True"), condition("Ready", "Unknown")]}});
@@ -228,5 +388,46 @@ mod tests {
             ]
         );
         assert_eq!(cells[2], ["-"; COLUMNS - 1]);
+    }
+
+    fn running(name: &str, endpoint: &str) -> Value {
+        json!({"metadata": {"namespace": "default", "name": name},
+               "status": {"phase": "Running", "endpoint": endpoint}})
+    }
+
+    #[test]
+    fn what_is_watched_is_told_once_for_each_change() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().expect("a time");
+        let mut table = Follower::new(Output::Table);
+        let mut look = |proxies: &[Value], troubles: &[&str]| {
+            let troubles = troubles.iter().map(|&t| t.to_owned()).collect();
+            table.changes(proxies.to_vec(), troubles, now)
+        };
+        let (a, b) = (running("a", "127.0.0.1:1"), running("b", "127.0.0.1:2"));
+        let first = look(&[a.clone()], &["no manifest"]);
+        assert!(first.starts_with("NAMESPACE"), "{first}");
+        assert_eq!(first.lines().count(), 3, "{first}");
+        assert_eq!(look(&[a.clone()], &["no manifest"]), "");
+        let second = look(&[a, b.clone()], &[]);
+        assert!(second.starts_with("default    b "), "{second}");
+        let third = look(&[b], &[]);
+        assert!(third.starts_with("default    a ") && third.ends_with("it is gone\n"));
+    }
+
+    #[test]
+    fn what_is_watched_for_programs_is_an_event_a_line() {
+        let mut events = Follower::new(Output::Json);
+        let mut look = |proxies: &[Value]| {
+            let text = events.changes(proxies.to_vec(), Vec::new(), Timestamp::UNIX_EPOCH);
+            let of = |line: &str| -> Value { serde_json::from_str(line).expect("JSON") };
+            text.lines()
+                .map(|line| of(line)["type"].as_str().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let (a, moved) = (running("a", "127.0.0.1:1"), running("a", "127.0.0.1:2"));
+        assert_eq!(look(&[a.clone()]), ["ADDED"]);
+        assert!(look(&[a]).is_empty());
+        assert_eq!(look(&[moved]), ["MODIFIED"]);
+        assert_eq!(look(&[]), ["DELETED"]);
     }
 }

@@ -1,7 +1,10 @@
 //! `sim`: simulated hypervisors to try the product with.
 
 use crate::{failure::Failure, stop_signal};
-use egress_proxmox_sim::http::{GuestKind, Options, serve};
+use egress_proxmox_sim::{
+    http::{GuestKind, Options, now, serve},
+    world::Setup,
+};
 use std::{net::SocketAddr, path::PathBuf};
 
 /// Arguments of `sim`.
@@ -30,6 +33,9 @@ struct ProxmoxArguments {
     /// Where its certificate authority, its token and its guests' files lie.
     #[arg(long, value_name = "DIR")]
     state_dir: PathBuf,
+    /// How many hosts it has; more than one are a cluster.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
+    nodes: u8,
     /// Divides every duration of the simulated world; 1 is real time.
     #[arg(long, value_name = "N", default_value = "1", value_parser = speed)]
     speed: f64,
@@ -67,7 +73,10 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         guests,
         state_dir: arguments.state_dir.clone(),
         speed: arguments.speed,
-        setup: None,
+        setup: Setup {
+            epoch: now(),
+            ..Setup::of_nodes(arguments.nodes)
+        },
     };
     let running = serve(options).await.map_err(|e| {
         Failure::refused(format!(

@@ -54,7 +54,11 @@ pub async fn check_forever(handle: Handle, troubles: Troubles, told_each: Option
         *troubles.lock().unwrap_or_else(PoisonError::into_inner) = errors;
         let checked = Instant::now();
         loop {
-            tokio::time::sleep(SOONER).await;
+            tokio::select! {
+                // What was told of the providers before says nothing of these.
+                () = providers.replaced() => break,
+                () = tokio::time::sleep(SOONER) => {}
+            }
             if !well || checked.elapsed() >= PERIOD || is_someone_needed(&handle) {
                 break;
             }
@@ -91,5 +95,29 @@ fn sort(
             }
         }
         Err(e) => errors.push(format!("provider {name}: {}", e.chain())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::{Site, provider, wait_for};
+    use egress_provider::memory::{Physics, World};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_told_of_a_provider_goes_with_its_configuration() {
+        let site = Site::new();
+        site.world.set_template(false);
+        let engine = site.start().await;
+        let troubles = Troubles::default();
+        let checks = tokio::spawn(check_forever(engine.handle.clone(), troubles.clone(), None));
+        let told = || !troubles.lock().expect("whole").is_empty();
+        let second = Duration::from_secs(1);
+        wait_for("a trouble", second, told).await;
+        let other = World::new(Physics::default());
+        let providers = &engine.handle.parts().providers;
+        providers.replace([provider("mem", &other)]);
+        wait_for("no trouble", second, || !told()).await;
+        checks.abort();
     }
 }

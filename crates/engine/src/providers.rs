@@ -186,6 +186,8 @@ pub struct Providers {
     /// Of every name that was ever configured or claimed from: as few as people write down.
     books: Mutex<BTreeMap<ProviderName, Arc<SlotBook>>>,
     changes: Arc<Changes>,
+    /// Rung when the providers were replaced.
+    replaced: Notify,
 }
 
 impl Providers {
@@ -206,6 +208,12 @@ impl Providers {
         for name in &names {
             self.changes.note(name);
         }
+        self.replaced.notify_one();
+    }
+
+    /// Waits until the providers were replaced since the last answer. For one who waits at a time.
+    pub(crate) async fn replaced(&self) {
+        self.replaced.notified().await;
     }
 
     fn lanes_of(

@@ -19,6 +19,8 @@ macro_rules! cases {
 mod cases;
 #[path = "local/places.rs"]
 mod places;
+#[path = "local/strangers.rs"]
+mod strangers;
 #[path = "local/world.rs"]
 mod world;
 
@@ -32,7 +34,8 @@ fn main() -> ExitCode {
     let filters: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let chosen =
         |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(f.as_str()));
-    let all = cases::all().into_iter().chain(places::all());
+    let modules = [cases::all(), strangers::all(), places::all()];
+    let all = modules.into_iter().flatten();
     let cases = all.filter(|(name, _)| chosen(name));
     if arguments.iter().any(|argument| argument == "--list") {
         cases.for_each(|(name, _)| println!("{name}: test"));

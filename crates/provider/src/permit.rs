@@ -109,8 +109,9 @@ impl Proof {
         self.attempt
     }
     /// Gives the proof up for one destructive request at its slot. Older than
-    /// [`PROOF_LIFETIME`]: `Busy`, look again.
-    pub fn spend(self, operation: Operation, slot: &Slot) -> Result<()> {
+    /// [`PROOF_LIFETIME`]: `Busy`, look again. Answers the moment after which the request must
+    /// not be written, for one that waits for a connection first.
+    pub fn spend(self, operation: Operation, slot: &Slot) -> Result<Instant> {
         if self.slot != *slot {
             return Err(Error::new(
                 ErrorClass::Internal,
@@ -127,6 +128,6 @@ impl Proof {
                 "the proof of ownership is older than 2 s",
             ));
         }
-        Ok(())
+        Ok(self.seen + PROOF_LIFETIME)
     }
 }

@@ -5,7 +5,9 @@ mod bench;
 
 use egress_provider::{
     Provider,
-    conformance::{CaseResult, Options, Outcome, Subject, Tier, cases, render, run},
+    conformance::{
+        CaseResult, End, Options, Outcome, Subject, Tier, cases, render, run, run_until,
+    },
     layer::{
         faulty::Faulty,
         observed::{CallMetrics, Observed},
@@ -146,6 +148,33 @@ async fn a_filter_chooses_by_rule_or_by_title() {
     assert!(!results.is_empty() && results.iter().all(|r| r.rule == "C2"));
     options.filter = Some("claim answers first".to_owned());
     assert_eq!(run(&subject, &options).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_stopped_at_any_moment_tells_what_ended_and_leaves_nothing() {
+    for (name, physics) in hypervisors() {
+        for tenths in 0..60 {
+            let bench = bench::bench(physics.clone());
+            let before = bench.inventory().await.unwrap();
+            let mut options = Options::new(Tier::Basic, "stopped");
+            options.filter = Some("D1".to_owned());
+            let mut told = Vec::new();
+            let after = Duration::from_millis(100 * tenths * tenths);
+            let subject = Subject::on(bench.clone());
+            let tell = |result: &CaseResult| told.push(result.clone());
+            let (results, end) =
+                run_until(&subject, &options, tell, tokio::time::sleep(after)).await;
+            assert_eq!(told, results);
+            let what = format!("{name}, stopped after {after:?}: {results:#?}");
+            let is_failed = |r: &CaseResult| matches!(r.outcome, Outcome::Failed(_));
+            assert!(!results.iter().any(is_failed), "{what}");
+            if end == End::Interrupted {
+                let why = Outcome::NotRun("interrupted".to_owned());
+                assert_eq!(results.last().map(|r| &r.outcome), Some(&why), "{what}");
+            }
+            assert_eq!(bench.inventory().await.unwrap(), before, "{what}");
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,10 @@
 //! is the one that `PROXMOXER_PYTHON` names, or else the first of `python3` and
 //! `/usr/bin/python3` that has them.
 
-use egress_proxmox_sim::http::{GuestKind, Options, serve};
+use egress_proxmox_sim::{
+    http::{GuestKind, Options, serve},
+    world::Setup,
+};
 use std::{ffi::OsString, net::SocketAddr, path::Path};
 use tokio::process::Command;
 
@@ -41,7 +44,7 @@ async fn proxmoxer_clones_configures_starts_asks_and_removes_a_machine() {
         guests: GuestKind::None,
         state_dir: folder.path().to_path_buf(),
         speed: 20.0,
-        setup: None,
+        setup: Setup::default(),
     })
     .await
     .expect("a simulator");

@@ -396,3 +396,40 @@ async fn a_stranger_who_takes_the_vmid_right_before_the_clone_is_a_conflict_and_
         .unwrap();
     assert_ne!(next.slot, claim.slot);
 }
+
+/// A connection may take longer than what was seen of the machine is good for.
+#[tokio::test(start_paused = true)]
+async fn a_slow_connection_carries_no_stop_and_no_destroy_on_an_old_look() {
+    let scene = Scene::new(Setup::default()).await;
+    let mut claim = scene.claim().await;
+    scene.up(&mut claim).await;
+    let slow = Duration::from_secs(3);
+    for (way, word) in [("POST", "/status/stop"), ("DELETE", "?purge=1")] {
+        scene.sim.connect_within(slow);
+        let before = scene.bench.mutations().await.unwrap();
+        let told = scene.delete_once(&mut claim).await.unwrap_err();
+        assert_eq!(told.class(), ErrorClass::Transient, "{}", told.chain());
+        assert_eq!(scene.bench.mutations().await.unwrap(), before);
+
+        scene.sim.connect_within(Duration::from_secs(1));
+        scene.sim.take_requests();
+        let is_sent = |requests: Vec<String>| {
+            requests
+                .iter()
+                .any(|line| line.starts_with(way) && line.contains(word))
+        };
+        while !is_sent(scene.sim.take_requests()) {
+            scene.delete_once(&mut claim).await.unwrap();
+        }
+        // Until the task has ended and the next request is due.
+        while !claim.handles.is_empty() && way == "POST" {
+            let seen = scene.provider.get(&scene.key, &claim).await.unwrap();
+            if matches!(seen.state, MachineState::Stopped(_)) {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+    scene.sim.connect_within(Duration::ZERO);
+    scene.down(&mut claim).await;
+}

@@ -11,7 +11,7 @@ use super::{
     watch::Watch,
 };
 use crate::{config::Config, wording::counted};
-use egress_api::v1alpha1::{AuthSpec, UserDataSource};
+use egress_api::v1alpha1::{AuthSpec, Proxy, UserDataSource};
 use egress_core::{
     MachineUid, ProxyId,
     document::add_unreported,
@@ -20,6 +20,7 @@ use egress_core::{
 };
 use egress_engine::{
     Handle,
+    admin::{Declaration, Declarations},
     store::{Store, file::FileStore},
 };
 use std::{
@@ -74,6 +75,7 @@ pub struct Keeper {
     troubles: Troubles,
     figures: StandaloneMetrics,
     told: Vec<String>,
+    declared: Arc<Mutex<BTreeMap<ProxyId, Box<Proxy>>>>,
 }
 
 impl Keeper {
@@ -111,7 +113,21 @@ impl Keeper {
             troubles,
             figures,
             told: Vec::new(),
+            declared: Arc::default(),
         }
+    }
+
+    /// Tells, at any time, how each Proxy was declared last without a fault.
+    pub fn declarations(&self) -> Declarations {
+        let declared = self.declared.clone();
+        Arc::new(move |id| {
+            let declared = declared.lock().unwrap_or_else(PoisonError::into_inner);
+            let proxy = declared.get(id)?;
+            Some(Declaration {
+                metadata: serde_json::to_value(&proxy.metadata).ok()?,
+                spec: serde_json::to_value(&proxy.spec).ok()?,
+            })
+        })
     }
 
     /// Wakes whoever waits for it when something in the manifest directory changes.
@@ -147,6 +163,7 @@ impl Keeper {
             scan.config_maps.clone(),
             scan.is_complete(),
         );
+        self.note_declarations(scan);
         for (id, declared) in &scan.proxies {
             self.want(id, declared, config).await;
             if is_concerned(id, declared, &changed) {
@@ -166,6 +183,19 @@ impl Keeper {
             return Some(again.map_or(BETWEEN_SCANS, |again| again.min(BETWEEN_SCANS)));
         }
         again
+    }
+
+    fn note_declarations(&self, scan: &Scan) {
+        let mut known = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, declared) in &scan.proxies {
+            let Declared::Sound(proxy) = declared else {
+                continue;
+            };
+            if known.get(id) != Some(proxy) {
+                known.insert(id.clone(), proxy.clone());
+            }
+        }
+        known.retain(|id, _| scan.proxies.contains_key(id) || self.kept.contains_key(id));
     }
 
     /// The user's word that what is missing may go.

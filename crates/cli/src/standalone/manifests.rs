@@ -1,5 +1,6 @@
 //! Reads the manifest directory.
 
+use super::reload::{MOST_LOOKS, QUIET};
 use egress_api::{
     manifest::{
         ConfigMap, Document, Documents, Entry, Kind, ObjectId, Secret, documents, duplicates,
@@ -13,6 +14,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -57,6 +59,9 @@ impl Scan {
 
 /// A file as it was when it was read.
 type Stamp = (SystemTime, u64, u64);
+
+/// A file's name and what is in it.
+type Named = (String, Arc<Documents>);
 
 /// Longer than the step of any file system's clock.
 const FRESH: Duration = Duration::from_secs(2);
@@ -108,18 +113,8 @@ impl Manifests {
         if let Some(gap) = self.check_place(&shown) {
             scan.gaps.push(gap);
         }
-        let mut all: Vec<(String, Arc<Documents>)> = Vec::new();
-        for path in &files {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            match self.documents(path) {
-                Ok(documents) => all.push((name, documents)),
-                Err(e) => scan.gaps.push(unreadable(path, &e)),
-            }
-        }
+        let (all, unread) = self.read_when_quiet(&files);
+        scan.gaps.extend(unread);
         self.read.retain(|path, _| files.contains(path));
         for (name, documents) in &all {
             scan.faults.extend(documents.faults(name));
@@ -146,6 +141,41 @@ impl Manifests {
             }
         }
         scan
+    }
+
+    /// Reads the files. Those that were written a moment ago and have faults may be half
+    /// written: they count once they are the same twice.
+    fn read_when_quiet(&mut self, files: &[PathBuf]) -> (Vec<Named>, Vec<String>) {
+        let mut before = Vec::new();
+        for _ in 0..MOST_LOOKS {
+            let (all, unread) = self.read_all(files);
+            let doubtful: Vec<(String, Vec<String>)> = all
+                .iter()
+                .filter(|(name, _)| is_fresh(&self.dir.join(name)))
+                .map(|(name, documents)| (name.clone(), documents.faults(name)))
+                .filter(|(_, faults)| !faults.is_empty())
+                .collect();
+            if doubtful == before {
+                return (all, unread);
+            }
+            before = doubtful;
+            thread::sleep(QUIET);
+        }
+        self.read_all(files)
+    }
+
+    fn read_all(&mut self, files: &[PathBuf]) -> (Vec<Named>, Vec<String>) {
+        let (mut all, mut unread) = (Vec::new(), Vec::new());
+        for path in files {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            match self.documents(path) {
+                Ok(documents) => all.push((name.into_owned(), documents)),
+                // Removed since the directory was read, as in `files`.
+                Err(_) if fs::symlink_metadata(path).is_err() => {}
+                Err(e) => unread.push(unreadable(path, &e)),
+            }
+        }
+        (all, unread)
     }
 
     /// The files that count, and for each entry that should be one and is none, a sentence: a
@@ -204,16 +234,24 @@ impl Manifests {
         }
         let found = Arc::new(documents(&fs::read_to_string(path)?));
         // A file written a moment ago may be written again with the same time on it.
-        if SystemTime::now()
-            .duration_since(modified)
-            .is_ok_and(|age| age > FRESH)
-        {
-            self.read.insert(path.to_owned(), (stamp, found.clone()));
-        } else {
+        if is_recent(modified) {
             self.read.remove(path);
+        } else {
+            self.read.insert(path.to_owned(), (stamp, found.clone()));
         }
         Ok(found)
     }
+}
+
+fn is_recent(modified: SystemTime) -> bool {
+    !SystemTime::now()
+        .duration_since(modified)
+        .is_ok_and(|age| age > FRESH)
+}
+
+fn is_fresh(path: &Path) -> bool {
+    let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+    modified.is_ok_and(is_recent)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> String {

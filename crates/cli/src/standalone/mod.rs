@@ -34,7 +34,7 @@ use egress_engine::{
     Engine, Handle, HttpProber, Providers, checker,
     metrics::EngineMetrics,
     pass::Parts,
-    store::file::{FileStore, OpenMode, host_id},
+    store::file::{FileStore, OpenError, OpenMode, host_id},
     sweep::Namespaces,
     sweeper::{SweepMetrics, Sweeper},
 };
@@ -213,6 +213,10 @@ async fn start(site: Site) -> Result<Running, Failure> {
         take_over,
         payload,
     } = site;
+    look_at_directory(&manifests).await?;
+    // Both locks before the port: a second engine is told of the first one, not of its port.
+    let store = open_store(&config, &state_dir, take_over).await?;
+    let host_lock = host_lock::HostLock::take(&config.installation())?;
     let listener = TcpListener::bind(config.admin.listen).await.map_err(|e| {
         Failure::refused(format!(
             "admin.listen: {}: cannot listen there ({e}): choose a free port, or 0",
@@ -222,9 +226,6 @@ async fn start(site: Site) -> Result<Running, Failure> {
     let admin = listener
         .local_addr()
         .map_err(|e| Failure::failed(format!("admin page: {e}")))?;
-    look_at_directory(&manifests).await?;
-    let store = open_store(&config, &state_dir, take_over).await?;
-    let host_lock = host_lock::HostLock::take(&config.installation())?;
     let names: Vec<ProviderName> = config.providers.iter().map(|p| p.name.clone()).collect();
     let remote = rebuild::remote_marks(&config, &store, &state_dir, take_over).await?;
     let rebuilt = rebuild::rebuild(&store, &names, remote).await?;
@@ -299,7 +300,12 @@ async fn start(site: Site) -> Result<Running, Failure> {
         .write_admin(admin)
         .map_err(|e| Failure::refused_by(&e))?;
     let (requests, prune) = mpsc::channel(4);
-    let page = egress_engine::admin::router(handle.clone(), registry, all_troubles.clone());
+    let page = egress_engine::admin::router(
+        handle.clone(),
+        registry,
+        all_troubles.clone(),
+        keeper.declarations(),
+    );
     let page = admin::router(page, token, requests);
     let sweeper = Sweeper {
         handle: handle.clone(),
@@ -418,7 +424,10 @@ async fn open_store(config: &Config, dir: &Path, take_over: bool) -> Result<File
     })
     .await
     .map_err(|e| Failure::failed(format!("opening the state directory: {e}")))?
-    .map_err(|e| Failure::refused_by(&e))
+    .map_err(|e| {
+        let in_use = matches!(e, OpenError::AlreadyRunning { .. });
+        Failure::refused_by(&e).because_in_use(in_use)
+    })
 }
 
 fn observed(

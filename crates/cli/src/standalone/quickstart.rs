@@ -76,7 +76,9 @@ pub async fn run() -> Result<(), Failure> {
     let echo = tokio::spawn(egress_proxyd::echo::serve(echo, std::future::pending()));
 
     println!("Starting three proxies on this host...\n");
-    let running = start(site).await?;
+    let running = start(site)
+        .await
+        .map_err(|failure| told_of_the_first(failure, &root))?;
     // Before anyone is told that it runs, and may want to stop it.
     let stop = stop_signal();
     let (handle, credentials, state) = (
@@ -105,6 +107,23 @@ pub async fn run() -> Result<(), Failure> {
     let _ = fs::remove_dir_all(&root);
     println!("\nThe three proxies are gone, and nothing is left behind.");
     Ok(())
+}
+
+/// One quick start at a time runs in a directory, and no flag gives it another one.
+fn told_of_the_first(failure: Failure, root: &Path) -> Failure {
+    if !failure.is_in_use() {
+        return failure;
+    }
+    let lines = failure.into_lines();
+    let first = lines.first().map_or("", |line| {
+        line.split_once(": ").map_or(line.as_str(), |(who, _)| who)
+    });
+    Failure::refused(format!(
+        "{first}: it is a quick start of yours that runs already: use its proxies (`{} get \
+         proxies --state-dir {}`), or stop it with Ctrl-C where it runs, and start again",
+        own_name(),
+        root.join("state").display()
+    ))
 }
 
 /// Runs until a signal, then takes the manifests away and waits until all is gone.

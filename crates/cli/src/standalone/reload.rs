@@ -13,7 +13,14 @@ use std::{
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
+
+/// For how long a changed file is left alone before it is taken on.
+pub const QUIET: Duration = Duration::from_millis(200);
+/// How often a file that keeps changing is waited for before it is judged as it is.
+pub const MOST_LOOKS: usize = 20;
 
 /// The configuration file while the engine runs.
 pub struct ConfigFile {
@@ -49,11 +56,12 @@ impl ConfigFile {
     /// Reads the file; [`news`](Self::news) tells what came of it. May be dropped at any time.
     pub async fn look(&mut self) {
         let (path, watch) = (self.path.clone(), self.watch.clone());
+        let known = self.text.clone();
         let read = move || {
             let dir = path.parent().unwrap_or(Path::new(""));
             let here = dir.as_os_str().is_empty();
             watch.add(if here { Path::new(".") } else { dir });
-            fs::read_to_string(path)
+            read_when_quiet(&path, known.as_deref())
         };
         match self.reader.read(PATIENCE, read).await {
             Ok(read) => (self.read, self.late) = (Some(read), None),
@@ -87,6 +95,23 @@ impl ConfigFile {
         self.text = text;
         Some(Config::of(&self.path, read).map_err(|faulty| faulty.failure))
     }
+}
+
+/// Reads a file; with another text than `known`, when it has the same one twice: whoever
+/// writes it in place empties it first.
+fn read_when_quiet(path: &Path, known: Option<&str>) -> io::Result<String> {
+    let mut read = fs::read_to_string(path);
+    for _ in 0..MOST_LOOKS {
+        if known.is_some() && read.as_deref().ok() == known {
+            break;
+        }
+        thread::sleep(QUIET);
+        let before = std::mem::replace(&mut read, fs::read_to_string(path));
+        if read.as_ref().ok() == before.as_ref().ok() {
+            break;
+        }
+    }
+    read
 }
 
 /// What an engine works with from its start to its end.
@@ -140,6 +165,31 @@ impl Fixed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_being_written_is_not_judged_by_its_first_half() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("config.yaml");
+        fs::write(&path, "whole").expect("written");
+        assert_eq!(
+            read_when_quiet(&path, Some("whole")).expect("read"),
+            "whole"
+        );
+        // As `cp` does it: emptied, then filled.
+        fs::write(&path, "").expect("written");
+        let (target, written) = (path.clone(), Duration::from_millis(50));
+        let writer = thread::spawn(move || {
+            thread::sleep(written);
+            fs::write(target, "another").expect("written");
+        });
+        assert_eq!(
+            read_when_quiet(&path, Some("whole")).expect("read"),
+            "another"
+        );
+        writer.join().expect("it wrote");
+        fs::remove_file(&path).expect("removed");
+        assert!(read_when_quiet(&path, Some("another")).is_err());
+    }
 
     #[test]
     fn each_field_that_needs_a_restart_is_named_and_a_flag_keeps_its_field_quiet() {

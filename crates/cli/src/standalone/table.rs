@@ -34,7 +34,7 @@ fn frame(handle: &Handle, troubles: &[String], before: usize) -> usize {
     let rows: Vec<get::Row> = handle
         .views()
         .iter()
-        .filter_map(|view| serde_json::to_value(ProxyJson::from(view.as_ref())).ok())
+        .filter_map(|view| serde_json::to_value(ProxyJson::of(view, None)).ok())
         .map(|value| get::Row::of(&value, now))
         .collect();
     let table = get::table(&rows, columns);

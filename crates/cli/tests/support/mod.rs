@@ -261,10 +261,13 @@ impl Site {
     /// What `get proxies -o json` prints.
     pub fn proxies(&self) -> Vec<Value> {
         let output = self.ask(&["get", "proxies", "-o", "json"]);
-        serde_json::from_slice(&output.stdout).unwrap_or_default()
+        let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        list["items"].as_array().cloned().unwrap_or_default()
     }
     pub fn proxy(&self, name: &str) -> Option<Value> {
-        self.proxies().into_iter().find(|p| p["name"] == name)
+        self.proxies()
+            .into_iter()
+            .find(|p| p["metadata"]["name"] == name)
     }
     /// Status, reason and message of a condition, as `Status/Reason: message`.
     pub fn condition(&self, name: &str, r#type: &str) -> String {

@@ -18,6 +18,8 @@ const MOST_STEPS: usize = 80;
 const PERMIT: Duration = Duration::from_mins(1);
 /// How often a state is asked for while one is waited for.
 const POLL: Duration = Duration::from_millis(250);
+/// The time between two tries of a call that failed in a way that may pass.
+const RETRY: Duration = Duration::from_secs(2);
 /// Reads may lag: how long a listing may take to show what is so.
 const SHOWN: Duration = Duration::from_mins(1);
 
@@ -152,6 +154,11 @@ impl Trial {
         self.caps.boot_timeout + self.caps.late_create.settle() + 2 * self.call_deadline
     }
 
+    /// Waits a little before what failed is tried again.
+    pub(super) async fn breathe(&self) {
+        self.wait(self.scaled(RETRY)).await;
+    }
+
     /// Waits as the provider asked, within reason.
     pub(super) async fn wait(&self, recheck: Duration) {
         tokio::time::sleep(recheck.clamp(Duration::from_millis(10), Duration::from_secs(30))).await;
@@ -206,7 +213,7 @@ impl Trial {
                 return Ok(Some(false));
             }
             Ok(Progress::InProgress { recheck, .. }) => self.wait(recheck).await,
-            Err(error) if may_repeat(&error) => self.wait(Duration::from_secs(1)).await,
+            Err(error) if may_repeat(&error) => self.breathe().await,
             Err(error) => return Err(error.into()),
         }
         Ok(None)
@@ -237,7 +244,7 @@ impl Trial {
                 }
                 Err(error) if may_repeat(&error) => {
                     let _looked_first = self.look(provider, machine).await?;
-                    self.wait(Duration::from_secs(2)).await;
+                    self.breathe().await;
                     error.chain()
                 }
                 Err(error) => return Err(error.into()),
@@ -260,7 +267,7 @@ impl Trial {
                     step
                 }
                 Err(error) if may_repeat(&error) => {
-                    self.wait(Duration::from_secs(2)).await;
+                    self.breathe().await;
                     error.chain()
                 }
                 Err(error) => return Err(error.into()),
@@ -279,7 +286,7 @@ impl Trial {
             match self.seal_once(provider, machine).await? {
                 Ok(Progress::Done) => return Ok(()),
                 Ok(Progress::InProgress { recheck, .. }) => self.wait(recheck).await,
-                Err(error) if may_repeat(&error) => self.wait(Duration::from_secs(2)).await,
+                Err(error) if may_repeat(&error) => self.breathe().await,
                 Err(error) => return Err(error.into()),
             }
             require!(Instant::now() < end, "seal does not come to an end");
@@ -308,7 +315,7 @@ impl Trial {
                 "{} was not seen to {what} within {limit:?}; last: {last}",
                 machine.key
             );
-            tokio::time::sleep(POLL).await;
+            self.wait(self.scaled(POLL)).await;
         }
     }
 
@@ -354,7 +361,7 @@ impl Trial {
             {
                 Ok(listing) => return Ok(listing),
                 Err(error) if may_repeat(&error) && Instant::now() < end => {
-                    self.wait(Duration::from_secs(2)).await;
+                    self.breathe().await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -390,7 +397,7 @@ impl Trial {
                 "the machine {} is not listed",
                 machine.key
             );
-            tokio::time::sleep(POLL).await;
+            self.wait(self.scaled(POLL)).await;
         }
     }
 

@@ -138,6 +138,12 @@ pub trait Harness: Send + Sync {
         Vec::new()
     }
 
+    /// How much faster than time its world runs, and the provider's own waits with it; at least
+    /// 1. The suite's waits are divided by it.
+    async fn pace(&self) -> Offered<f64> {
+        Ok(1.0)
+    }
+
     /// Lets time pass for provider and world. Real worlds wait; virtual ones jump.
     async fn pass(&self, time: Duration) -> Offered {
         if time > Duration::from_secs(10) {

@@ -1,7 +1,7 @@
 //! The suite that tells a provider whether it keeps the contract.
 //!
 //! [`run`] takes a [`Subject`] (any provider, with or without a test bench) and answers with
-//! one [`CaseResult`] a case; [`render`] makes a table of them. Cases of the basic tier use
+//! one [`CaseResult`] a case; [`render`] makes a table of them, [`Table`] one that grows. Cases of the basic tier use
 //! the provider alone; those of the extended tier also need a [`Harness`]. Every case makes
 //! machines of its own, under names that nothing else has, and removes them; what it leaves
 //! behind makes it fail. `docs/provider-contract.md` has the rules.
@@ -18,8 +18,8 @@ mod verdict;
 pub use harness::{
     Agent, Credentials, Harness, Landing, Lock, Network, Offered, PowerEvent, Refusal, Stranger,
 };
-pub use render::render;
-pub use run::{CaseResult, Options, Outcome, Subject, run, run_case};
+pub use render::{Table, render};
+pub use run::{CaseResult, End, Options, Outcome, Subject, run, run_until};
 pub use trial::Trial;
 pub use verdict::{Miss, Verdict};
 

@@ -1,46 +1,83 @@
 //! The suite's answer as a table for people.
 
-use super::{CaseResult, Outcome};
-use std::fmt::Write as _;
+use super::{CaseResult, Options, Outcome, cases};
 
-/// Rule, case, time and result, one line each; the reason of what did not pass below it; the
-/// sums last.
-pub fn render(results: &[CaseResult]) -> String {
-    let width = results
-        .iter()
-        .map(|r| r.title.chars().count())
-        .max()
-        .unwrap_or(0)
-        .max(4);
-    let mut table = format!(
-        "{:<4}  {:<width$}  {:>9}  RESULT\n",
-        "RULE", "CASE", "SECONDS"
-    );
-    let (mut passed, mut failed, mut not_run) = (0, 0, 0);
-    for result in results {
-        let (word, why) = match &result.outcome {
-            Outcome::Passed => ("passed", None),
-            Outcome::Failed(why) => ("FAILED", Some(why)),
-            Outcome::NotRun(why) => ("not run", Some(why)),
-        };
-        match result.outcome {
-            Outcome::Passed => passed += 1,
-            Outcome::Failed(_) => failed += 1,
-            Outcome::NotRun(_) => not_run += 1,
+/// A table of results, made line by line.
+#[derive(Clone, Debug)]
+pub struct Table {
+    width: usize,
+    passed: usize,
+    failed: usize,
+    not_run: usize,
+}
+
+impl Table {
+    /// A table wide enough for every case of a run.
+    pub fn of(options: &Options) -> Self {
+        let chosen = cases().into_iter().filter(|case| options.chooses(case));
+        Self::wide_enough(chosen.map(|case| case.title))
+    }
+
+    fn wide_enough<'a>(titles: impl Iterator<Item = &'a str>) -> Self {
+        let longest = titles.map(|title| title.chars().count()).max();
+        Self {
+            width: longest.unwrap_or(0).max(4),
+            passed: 0,
+            failed: 0,
+            not_run: 0,
         }
-        let seconds = result.duration.as_secs_f64();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            table,
+    }
+
+    /// The line above all others, without its end.
+    pub fn head(&self) -> String {
+        let width = self.width;
+        format!(
+            "{:<4}  {:<width$}  {:>9}  RESULT",
+            "RULE", "CASE", "SECONDS"
+        )
+    }
+
+    /// Rule, case, time and result; below it the reason of what did not pass. Without the last
+    /// line's end.
+    pub fn line(&mut self, result: &CaseResult) -> String {
+        let (count, word, why) = match &result.outcome {
+            Outcome::Passed => (&mut self.passed, "passed", None),
+            Outcome::Failed(why) => (&mut self.failed, "FAILED", Some(why)),
+            Outcome::NotRun(why) => (&mut self.not_run, "not run", Some(why)),
+        };
+        *count += 1;
+        let (width, seconds) = (self.width, result.duration.as_secs_f64());
+        let line = format!(
             "{:<4}  {:<width$}  {seconds:>9.2}  {word}",
             result.rule, result.title
         );
-        if let Some(why) = why {
-            let _ = writeln!(table, "      {why}");
+        match why {
+            Some(why) => format!("{line}\n      {why}"),
+            None => line,
         }
     }
-    let _ = writeln!(table, "{passed} passed, {failed} failed, {not_run} not run");
-    table
+
+    /// How many cases failed so far.
+    pub const fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// How many cases ended how, without the line's end.
+    pub fn sums(&self) -> String {
+        format!(
+            "{} passed, {} failed, {} not run",
+            self.passed, self.failed, self.not_run
+        )
+    }
+}
+
+/// The table of a whole run, the sums last.
+pub fn render(results: &[CaseResult]) -> String {
+    let mut table = Table::wide_enough(results.iter().map(|result| result.title));
+    let mut lines = vec![table.head()];
+    lines.extend(results.iter().map(|result| table.line(result)));
+    lines.push(table.sums());
+    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]

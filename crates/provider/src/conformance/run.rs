@@ -3,7 +3,7 @@
 use super::{Case, Harness, Miss, Offered, Tier, Trial, cases};
 use crate::Provider;
 use egress_core::{Identity, machine::MachineSize};
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Puts a layer around each instance of the provider under test.
@@ -127,27 +127,73 @@ pub struct CaseResult {
 
 /// Runs the chosen cases one after the other.
 pub async fn run(subject: &Subject, options: &Options) -> Vec<CaseResult> {
+    run_until(subject, options, |_| (), std::future::pending())
+        .await
+        .0
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every chosen case was run.
+    Complete,
+    /// `stop` came: the case under way was cut off, and what it had made was removed.
+    Interrupted,
+}
+
+/// The same until `stop` resolves; `tell` hears how each case ended before the next one begins.
+pub async fn run_until(
+    subject: &Subject,
+    options: &Options,
+    mut tell: impl FnMut(&CaseResult) + Send,
+    stop: impl Future<Output = ()> + Send,
+) -> (Vec<CaseResult>, End) {
+    let mut stop = Stop {
+        stop: Box::pin(stop),
+        has_come: false,
+    };
     let mut results = Vec::new();
     for (number, case) in cases()
         .iter()
         .enumerate()
         .filter(|(_, c)| options.chooses(c))
     {
-        results.push(run_case(subject, options, number, case).await);
+        let result = run_case(subject, options, number, case, &mut stop).await;
+        tell(&result);
+        results.push(result);
+        if stop.has_come {
+            return (results, End::Interrupted);
+        }
     }
-    results
+    (results, End::Complete)
+}
+
+/// A future that may be asked for again once it came.
+struct Stop<F> {
+    stop: Pin<Box<F>>,
+    has_come: bool,
+}
+
+impl<F: Future<Output = ()>> Stop<F> {
+    async fn come(&mut self) {
+        if !self.has_come {
+            self.stop.as_mut().await;
+            self.has_come = true;
+        }
+    }
 }
 
 /// Runs one case: deadline, clearing away and leak tracker included. `number` keeps the names
 /// of one case from those of another.
-pub async fn run_case(
+async fn run_case<F: Future<Output = ()> + Send>(
     subject: &Subject,
     options: &Options,
     number: usize,
     case: &Case,
+    stop: &mut Stop<F>,
 ) -> CaseResult {
     let begun = Instant::now();
-    let outcome = match judge(subject, options, number, case).await {
+    let outcome = match judge(subject, options, number, case, stop).await {
         Ok(()) => Outcome::Passed,
         Err(Miss::Failed(why)) => Outcome::Failed(why),
         Err(Miss::NotRun(why)) => Outcome::NotRun(why),
@@ -164,11 +210,12 @@ pub async fn run_case(
     }
 }
 
-async fn judge(
+async fn judge<F: Future<Output = ()> + Send>(
     subject: &Subject,
     options: &Options,
     number: usize,
     case: &Case,
+    stop: &mut Stop<F>,
 ) -> Result<(), Miss> {
     let provider = subject.instance().await?;
     let caps = provider.capabilities();
@@ -178,12 +225,31 @@ async fn judge(
     if case.tier == Tier::Extended && subject.harness.is_none() {
         return Err(Miss::NotRun("needs a harness".into()));
     }
-    let trial = Arc::new(Trial::new(subject, provider, options, number));
+    let pace = match &subject.harness {
+        Some(harness) => harness.pace().await?,
+        None => 1.0,
+    };
+    let trial = Arc::new(Trial::new(subject, provider, options, number, pace));
     let before = stock(&trial).await?;
     // A case makes several machines one after the other, and may wait out several bounds.
     let deadline = 40 * (caps.boot_timeout + caps.late_create.settle() + 2 * trial.call_deadline);
-    let body = tokio::spawn(tokio::time::timeout(deadline, (case.run)(trial.clone())));
-    let verdict = match body.await {
+    let mut body = tokio::spawn(tokio::time::timeout(deadline, (case.run)(trial.clone())));
+    let ended = tokio::select! {
+        biased;
+        () = stop.come() => None,
+        ended = &mut body => Some(ended),
+    };
+    let Some(ended) = ended else {
+        body.abort();
+        let _cut_off = body.await;
+        let trouble = trial.clear_cut_off().await;
+        return Err(if trouble.is_empty() {
+            Miss::NotRun("interrupted".into())
+        } else {
+            Miss::Failed(format!("clearing away: {}", trouble.join("; ")))
+        });
+    };
+    let verdict = match ended {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(_)) => Err(Miss::Failed(format!(
             "the case did not end within {deadline:?}"

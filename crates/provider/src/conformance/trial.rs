@@ -35,6 +35,11 @@ impl Machine {
     }
 }
 
+/// How many looks in a row must find nothing after a case that was cut off, and how far they
+/// lie apart: a request that was written reaches its host within it.
+const QUIET_LOOKS: u32 = 3;
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
 /// What must be cleared away after a case.
 #[derive(Default)]
 pub(super) struct Traces {
@@ -55,6 +60,8 @@ pub struct Trial {
     pub(super) namespace: String,
     pub(super) size: MachineSize,
     pub(super) call_deadline: Duration,
+    /// How much faster than time the world runs.
+    pace: f64,
     traces: Mutex<Traces>,
     names: Mutex<Vec<String>>,
 }
@@ -65,6 +72,7 @@ impl Trial {
         provider: Arc<dyn Provider>,
         options: &super::Options,
         number: usize,
+        pace: f64,
     ) -> Self {
         Self {
             caps: provider.capabilities(),
@@ -73,6 +81,7 @@ impl Trial {
                 .as_ref()
                 .map_or(Duration::from_mins(11), |h| h.call_deadline()),
             provider,
+            pace: pace.max(1.0),
             identity: subject.identity.clone(),
             harness: subject.harness.clone(),
             wrap: subject.wrap.clone(),
@@ -236,6 +245,26 @@ impl Trial {
         self.catch_up().await
     }
 
+    /// How long this much of the world's time takes.
+    pub(super) fn scaled(&self, time: Duration) -> Duration {
+        time.div_f64(self.pace)
+    }
+
+    /// After how many polls a call is dropped or frozen, one number a try: each in a world
+    /// without a clock of its own; over a wire, where a call has many, some of them.
+    pub(super) fn moments(&self, most: usize) -> Vec<usize> {
+        let dense = self.pace <= 1.0;
+        let chosen = [1, 2, 3, 5, 8, 13, 21, 34];
+        (1..=most)
+            .filter(|polls| dense || chosen.contains(polls))
+            .collect()
+    }
+
+    /// Lets this much of the world's time pass for provider and world.
+    pub(super) async fn pass(&self, time: Duration) -> Verdict {
+        Ok(self.world()?.pass(self.scaled(time)).await?)
+    }
+
     /// Waits until reads show what the harness did.
     pub(super) async fn catch_up(&self) -> Verdict {
         Ok(self.world()?.catch_up().await?)
@@ -255,6 +284,35 @@ impl Trial {
             "during {during} something was sent: {sent:?}"
         );
         Ok(())
+    }
+
+    /// Clears away what a case made that was cut off in the middle of a call: its last request
+    /// may have its effect after the first look.
+    pub(super) async fn clear_cut_off(&self) -> Vec<String> {
+        let machines = self.traces().machines.clone();
+        let mut trouble = self.clear(true).await;
+        let mut quiet = 0;
+        while trouble.is_empty() && quiet < QUIET_LOOKS {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+            let recorded: Vec<_> = machines.iter().map(Machine::recorded).collect();
+            let listing = match self.listing(&recorded).await {
+                Ok(listing) => listing,
+                Err(miss) => return vec![format!("the listing: {miss:?}")],
+            };
+            let is_left = |machine: &&Machine| {
+                let key = &machine.key;
+                let listed = listing.machines.iter().any(|m| m.mark.uid == *key.uid());
+                listed || listing.leftovers.iter().any(|l| l.machine == key.name())
+            };
+            quiet += 1;
+            for mut left in machines.iter().filter(is_left).cloned() {
+                quiet = 0;
+                if let Err(miss) = self.down(&*left.by.clone(), &mut left).await {
+                    trouble.push(format!("{} could not be deleted: {miss:?}", left.key));
+                }
+            }
+        }
+        trouble
     }
 
     /// Clears away what the case made. The unwrapped provider does it where the harness can

@@ -95,7 +95,7 @@ impl Memory {
                 let proof = Proof::new(&mark, look.at);
                 let ask = || {
                     ask()?;
-                    proof.spend(call.operation, &claim.slot)
+                    proof.spend(call.operation, &claim.slot).map(drop)
                 };
                 call.send(slot, Order::Stop, ask)
                     .await?

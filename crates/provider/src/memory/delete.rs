@@ -71,7 +71,7 @@ impl Memory {
         let proof = Proof::new(&mark, look.at);
         let ask = || {
             permit.ask(call.operation, call.target)?;
-            proof.spend(call.operation, &mark.slot)
+            proof.spend(call.operation, &mark.slot).map(drop)
         };
         let begun = call.send(number, order, ask).await?;
         Ok(self.in_progress(step, begun.into_iter().collect()))

@@ -17,4 +17,4 @@ mod serve;
 pub(crate) use authority::write_secret;
 pub use refuse::{redirect, refuse};
 pub(crate) use serve::Shared;
-pub use serve::{Facts, GuestKind, Options, Running, serve};
+pub use serve::{Facts, GuestKind, Options, Running, now, serve};

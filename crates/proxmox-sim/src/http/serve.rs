@@ -31,8 +31,14 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Divides every duration of the world; 1 is real time.
     pub speed: f64,
-    /// The world it begins with; `None` takes the one of [`Setup::default`], at this time.
-    pub setup: Option<Setup>,
+    /// The world it begins with; [`now`] is its time where it is to be today's.
+    pub setup: Setup,
+}
+
+/// The time of day, as a world begins with it: in seconds since 1970.
+pub fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// What runs in a started machine.
@@ -197,12 +203,7 @@ fn essentials(setup: &Setup) -> io::Result<Essentials> {
 /// The state folder cannot be written, a port is taken, or the setup lacks a node, a token, a
 /// template or a storage for images or ISOs.
 pub async fn serve(options: Options) -> io::Result<Running> {
-    let mut setup = options.setup.unwrap_or_else(|| Setup {
-        epoch: SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs()),
-        ..Setup::default()
-    });
+    let mut setup = options.setup;
     setup.speed = options.speed;
     setup.outside_guests = matches!(options.guests, GuestKind::Proxyd { .. });
     let essentials = essentials(&setup)?;

@@ -417,6 +417,27 @@ impl Pace {
     }
 }
 
+impl Setup {
+    /// The default world with so many nodes, `pve1` and on, each like the first; more than one
+    /// are a cluster.
+    #[must_use]
+    pub fn of_nodes(count: u8) -> Self {
+        let one = Self::default();
+        let nodes = (1..=count).filter_map(|number| {
+            one.nodes.first().map(|first| NodeSetup {
+                name: format!("pve{number}"),
+                address: format!("192.0.2.{}", 9 + u16::from(number)),
+                ..first.clone()
+            })
+        });
+        Self {
+            cluster: (count > 1).then(|| "lab".to_owned()),
+            nodes: nodes.collect(),
+            ..one
+        }
+    }
+}
+
 impl Default for Setup {
     /// One node with the template 9000, image storage `local-lvm`, ISO storage `proxy-seeds`,
     /// bridge `vmbr0`, pool `egress`, and the token `op@pve!t1` that may do all the product

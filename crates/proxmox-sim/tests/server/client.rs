@@ -43,7 +43,7 @@ impl Bench {
             guests,
             state_dir: folder.path().to_path_buf(),
             speed: 100.0,
-            setup,
+            setup: setup.unwrap_or_default(),
         })
         .await
         .expect("a simulator");

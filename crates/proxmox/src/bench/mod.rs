@@ -21,7 +21,7 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -56,8 +56,6 @@ pub struct Bench {
     /// The secret that the world takes now.
     secret: Mutex<String>,
     exchanges: AtomicU32,
-    /// The providers that were made, as long as someone has them.
-    providers: Mutex<Vec<Weak<Proxmox>>>,
     /// How much faster than time the world runs, once it was asked.
     speed: OnceLock<f64>,
 }
@@ -92,7 +90,6 @@ impl Bench {
             secret: Mutex::new(token.1.clone()),
             token,
             exchanges: AtomicU32::new(0),
-            providers: Mutex::default(),
             speed: OnceLock::new(),
         };
         bench.write_token(&bench.token.1)?;
@@ -166,31 +163,7 @@ impl Bench {
             Payload::new(self.payload.clone()),
             self.wire.clone(),
         );
-        let provider = Arc::new(provider.at_speed(speed));
-        self.made().push(Arc::downgrade(&provider));
-        Ok(provider)
-    }
-
-    fn made(&self) -> MutexGuard<'_, Vec<Weak<Proxmox>>> {
-        self.providers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// In real time a fast world is caught up with soon, if the providers read anew instead of
-    /// sharing what they read in time of their own.
-    async fn catch_up_with_fast_world(&self) -> Offered {
-        let speed = self.speed().await?;
-        tokio::time::sleep(LAG.div_f64(speed) + MARGIN).await;
-        let providers: Vec<Arc<Proxmox>> = {
-            let mut made = self.made();
-            made.retain(|provider| provider.strong_count() > 0);
-            made.iter().filter_map(Weak::upgrade).collect()
-        };
-        for provider in providers {
-            provider.forget_reads();
-        }
-        Ok(())
+        Ok(Arc::new(provider.at_speed(speed)))
     }
 
     /// The nodes that new machines do not come to.
@@ -258,6 +231,10 @@ impl Harness for Bench {
         vec![self.token.1.clone(), self.secret()]
     }
 
+    async fn pace(&self) -> Offered<f64> {
+        self.speed().await
+    }
+
     async fn pass(&self, time: Duration) -> Offered {
         if !self.virtual_time && time > PATIENCE {
             return Err(Refusal::NotOffered("let more than a minute pass"));
@@ -267,10 +244,13 @@ impl Harness for Bench {
     }
 
     async fn catch_up(&self) -> Offered {
-        if !self.virtual_time {
-            return self.catch_up_with_fast_world().await;
-        }
-        tokio::time::sleep(LAG).await;
+        let lag = LAG.div_f64(self.speed().await?);
+        let margin = if self.virtual_time {
+            Duration::ZERO
+        } else {
+            MARGIN
+        };
+        tokio::time::sleep(lag + margin).await;
         Ok(())
     }
 
@@ -374,6 +354,11 @@ impl Harness for Bench {
     }
 
     async fn migrate(&self, slot: &Slot) -> Offered<Host> {
+        if self.other_nodes().await?.is_empty() {
+            return Err(Refusal::NotOffered(
+                "move a machine: the world has one node only",
+            ));
+        }
         let host = self
             .tell(json!({"do": "migrate", "vmid": vmid(slot)?}))
             .await?;

@@ -164,7 +164,7 @@ async fn alone(mut connector: Connector, request: WireRequest) -> Result<WireAns
     let request = built(request, origin_form, Some(&authority))?;
     if write_before.is_some_and(|moment| Instant::now() >= moment) {
         return Err(not_sent(
-            "the permit expired before the connection was ready".to_owned(),
+            "the permit, or the look at whose machine it is, expired before the connection was ready".to_owned(),
         ));
     }
     let exchange = async {

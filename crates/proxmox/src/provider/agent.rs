@@ -4,7 +4,7 @@
 //! So one guest of a node is asked at a time, each at most every 5 s and none before it can
 //! have booted; and of guests that do not answer at most 60 a minute are asked.
 
-use super::{call::Call, held, hints::Reports};
+use super::{call::Call, held, hints::Reports, pace::Pace};
 use crate::client::{GuestInterface, Kind, NodeName, Vmid};
 use egress_core::{
     MachineKey, Standing,
@@ -31,6 +31,7 @@ const SILENT_A_MINUTE: usize = 60;
 /// Turns to ask, shared by all machines of a provider.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
+    pub(super) pace: Pace,
     nodes: Mutex<HashMap<NodeName, Arc<tokio::sync::Mutex<()>>>>,
     silent: Mutex<VecDeque<Instant>>,
 }
@@ -43,7 +44,7 @@ impl Turns {
         let mut silent = held(&self.silent);
         while silent
             .front()
-            .is_some_and(|at| at.elapsed() >= Duration::from_mins(1))
+            .is_some_and(|at| self.pace.since(*at) >= Duration::from_mins(1))
         {
             silent.pop_front();
         }
@@ -75,8 +76,10 @@ impl Call<'_> {
     pub(super) async fn agent_turn(&self, machine: &Running<'_>) -> Result<MachineState> {
         let provider = self.provider;
         let mut reports = provider.hints().reports(machine.vmid, machine.key);
-        let rested = reports.asked.is_none_or(|at| at.elapsed() >= GAP);
-        let early = machine.uptime < PLAUSIBLE_BOOT;
+        let pace = provider.pace;
+        let rested = reports.asked.is_none_or(|at| pace.since(at) >= GAP);
+        // Both in whole seconds, as the host tells the one.
+        let early = machine.uptime.as_secs() < pace.wait(PLAUSIBLE_BOOT).as_secs();
         let turn = provider.turns.of_node(machine.node);
         let mut refusal = None;
         if early {
@@ -90,7 +93,7 @@ impl Call<'_> {
         provider
             .hints()
             .reported(machine.vmid, machine.key, reports.clone());
-        let boot_timeout = provider.boot_timeout;
+        let boot_timeout = provider.boot_timeout();
         // What had an address stays, whatever became of its agent: traffic proves it (G6).
         let refusal = refusal.filter(|state| {
             !had_address(&reports, machine.standing) || !matches!(state, MachineState::Stopped(_))

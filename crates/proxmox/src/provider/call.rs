@@ -10,6 +10,8 @@ use tokio::time::Instant;
 /// How long the reads of one call may take together. A mutating request that was written is
 /// waited for beyond that: nobody else learns its outcome.
 const CALL_DEADLINE: Duration = Duration::from_mins(1);
+/// No read is given less, however fast the world: the way there and back takes time of ours.
+const LEAST_DEADLINE: Duration = Duration::from_secs(2);
 
 /// One call. Its target is what its errors name.
 pub(super) struct Call<'a> {
@@ -25,7 +27,7 @@ impl Proxmox {
             provider: self,
             operation,
             target: target.into(),
-            deadline: Instant::now() + CALL_DEADLINE,
+            deadline: Instant::now() + self.pace.wait(CALL_DEADLINE).max(2 * LEAST_DEADLINE),
         }
     }
 }
@@ -56,7 +58,8 @@ impl Call<'_> {
     /// The client for reads, bounded by what is left of this call's time.
     pub(super) fn reads(&self) -> Client {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        self.provider.client.within(left.min(READ_DEADLINE))
+        let longest = self.provider.pace.wait(READ_DEADLINE).max(LEAST_DEADLINE);
+        self.provider.client.within(left.min(longest))
     }
 
     /// The moment after which this call waits for no read any more.
@@ -75,6 +78,20 @@ impl Call<'_> {
         permit.ask(self.operation, &self.target)?;
         ask()?;
         Ok(request.write_before(permit.not_after()).send().await)
+    }
+
+    /// The same for a request that a proof of ownership allows: `ask` spends it, and answers
+    /// until when it is good. A connection that is ready only then carries nothing.
+    pub(super) async fn send_proven<T: Answered>(
+        &self,
+        permit: &Permit,
+        request: std::result::Result<Prepared<T>, Failure>,
+        ask: impl FnOnce() -> Result<Instant>,
+    ) -> Result<std::result::Result<T, Failure>> {
+        let request = request.map_err(|failure| self.failed(failure))?;
+        permit.ask(self.operation, &self.target)?;
+        let last = ask()?.min(permit.not_after());
+        Ok(request.write_before(last).send().await)
     }
 }
 

@@ -264,7 +264,7 @@ impl Deletion<'_> {
         let request = provider.client.delete_vm(&machine.node, vmid);
         let proof = Proof::new(mark, machine.at);
         let ask = || {
-            proof.spend(call.operation, &names::slot_of(vmid))?;
+            let last = proof.spend(call.operation, &names::slot_of(vmid))?;
             let mut hints = provider.hints();
             if hints.destroy_sent_since(vmid, machine.at) {
                 let said = "another request to destroy it was sent meanwhile: what became of it is looked at first";
@@ -272,9 +272,9 @@ impl Deletion<'_> {
             }
             // Until an answer says otherwise.
             hints.destroy_in_doubt(vmid);
-            Ok(())
+            Ok(last)
         };
-        let sent = call.send(self.permit, request, ask).await?;
+        let sent = call.send_proven(self.permit, request, ask).await?;
         match sent {
             Ok(upid) => {
                 provider.hints().destroy_settled(vmid);

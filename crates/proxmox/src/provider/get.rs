@@ -65,13 +65,13 @@ impl Proxmox {
         }
         let mut hints = self.hints();
         let last = hints.look(vmid, key)?;
-        let age = last.at.elapsed();
+        let (age, world_age) = (last.at.elapsed(), self.pace.since(last.at));
         let guest = snapshot.guests.get(&vmid);
         match &last.seen.state {
             MachineState::Provisioning if claim.standing >= Standing::Started => {
                 let listed =
                     last.at > snapshot.at || guest.is_some_and(|guest| guest.lock.is_none());
-                (listed && age < agent::GAP).then(|| last.seen.clone())
+                (listed && world_age < agent::GAP).then(|| last.seen.clone())
             }
             MachineState::Running(Addresses::Reported { .. })
                 if claim.standing >= Standing::Sealed =>
@@ -86,7 +86,7 @@ impl Proxmox {
                 seen.uptime = seen.uptime.map(|uptime| uptime + age);
                 let still = same
                     && last.seen.busy.is_none()
-                    && (age < agent::steady_gap(hints.running) || !hints.take_steady_turn());
+                    && (world_age < agent::steady_gap(hints.running) || !hints.take_steady_turn());
                 still.then_some(seen)
             }
             _ => None,

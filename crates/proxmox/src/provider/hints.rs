@@ -3,6 +3,7 @@
 
 use super::{
     grammar,
+    pace::Pace,
     power::{LockMeaning, meaning},
     shared::{Guest, Sighted},
 };
@@ -21,6 +22,8 @@ const MOST_TOLD: usize = 4096;
 /// For how long failed clones make a storage slow, and how many do.
 const FAILURES_WITHIN: Duration = Duration::from_mins(10);
 const FAILURES: usize = 3;
+/// For how long a slot that was seen free counts as free.
+const JUST_NOW: Duration = Duration::from_secs(2);
 /// How many machines whose address is known are looked at in a minute.
 const STEADY_TURNS: usize = 60;
 /// When a clone of which nothing more was heard counts no more.
@@ -52,6 +55,7 @@ pub(super) struct LastLook {
 
 #[derive(Debug, Default)]
 pub(super) struct Hints {
+    pub(super) pace: Pace,
     sightings: HashMap<Vmid, Arc<Sighted>>,
     looks: HashMap<(Vmid, MachineKey), LastLook>,
     reports: HashMap<(Vmid, MachineKey), Reports>,
@@ -136,18 +140,6 @@ impl Hints {
         self.running = self.reports.len();
     }
 
-    /// What was read counts as old; the marks that machines had stay known.
-    #[cfg(feature = "conformance")]
-    pub(super) fn forget_reads(&mut self) {
-        self.sightings.clear();
-        for look in self.looks.values_mut() {
-            look.at = look.at.checked_sub(FORGET_CLONE).unwrap_or(look.at);
-        }
-        for reports in self.reports.values_mut() {
-            reports.asked = None;
-        }
-    }
-
     /// Whether a machine whose address is known may be looked at again: so many in a minute,
     /// also where all of them were looked at in the same moment once.
     pub(super) fn take_steady_turn(&mut self) -> bool {
@@ -155,7 +147,7 @@ impl Hints {
         while self
             .steady_turns
             .front()
-            .is_some_and(|at| at.elapsed() >= minute)
+            .is_some_and(|at| self.pace.since(*at) >= minute)
         {
             self.steady_turns.pop_front();
         }
@@ -190,20 +182,21 @@ impl Hints {
         }
     }
     pub(super) fn is_resting(&mut self, vmid: Vmid, settle: Duration) -> bool {
-        self.freed.retain(|_, since| since.elapsed() < settle);
+        let pace = self.pace;
+        self.freed.retain(|_, since| pace.since(*since) < settle);
         self.freed.contains_key(&vmid)
     }
 
     /// The slot was free a moment ago; the next request decides anyway.
     pub(super) fn seen_free(&mut self, vmid: Vmid) {
-        self.free
-            .retain(|_, at| at.elapsed() < Duration::from_secs(2));
+        let pace = self.pace;
+        self.free.retain(|_, at| pace.since(*at) < JUST_NOW);
         self.free.insert(vmid, Instant::now());
     }
     pub(super) fn is_free(&mut self, vmid: Vmid) -> bool {
         self.free
             .remove(&vmid)
-            .is_some_and(|at| at.elapsed() < Duration::from_secs(2))
+            .is_some_and(|at| self.pace.since(at) < JUST_NOW)
     }
 
     /// Whether the end of a task is news; it is told once in this process's life.
@@ -254,8 +247,9 @@ impl Hints {
     }
     /// How many clones this process has under way beside this one.
     pub(super) fn clones_beside(&mut self, vmid: Vmid) -> usize {
+        let pace = self.pace;
         self.clones
-            .retain(|_, since| since.elapsed() < FORGET_CLONE);
+            .retain(|_, since| pace.since(*since) < FORGET_CLONE);
         self.clones.keys().filter(|at| **at != vmid).count()
     }
     pub(super) fn clone_failed(&mut self) {
@@ -263,8 +257,9 @@ impl Hints {
     }
     /// After three failures in ten minutes, one clone at a time (rule 16).
     pub(super) fn clone_limit(&mut self, configured: u32) -> usize {
+        let pace = self.pace;
         self.clone_failures
-            .retain(|at| at.elapsed() < FAILURES_WITHIN);
+            .retain(|at| pace.since(*at) < FAILURES_WITHIN);
         if self.clone_failures.len() >= FAILURES {
             1
         } else {
@@ -278,15 +273,13 @@ impl Hints {
     pub(super) fn just_cloned(&self, vmid: Vmid) -> bool {
         self.cloning
             .get(&vmid)
-            .is_some_and(|at| at.elapsed() < Duration::from_secs(3))
+            .is_some_and(|at| self.pace.since(*at) < Duration::from_secs(3))
     }
 
     /// For how long a lock has been seen without a task.
     pub(super) fn stale_for(&mut self, vmid: Vmid) -> Duration {
-        self.stale
-            .entry(vmid)
-            .or_insert_with(Instant::now)
-            .elapsed()
+        let since = *self.stale.entry(vmid).or_insert_with(Instant::now);
+        self.pace.since(since)
     }
     pub(super) fn not_stale(&mut self, vmid: Vmid) {
         self.stale.remove(&vmid);
@@ -294,8 +287,9 @@ impl Hints {
 
     pub(super) fn destroy_in_doubt(&mut self, vmid: Vmid) {
         self.destroys_in_doubt.insert(vmid, Instant::now());
+        let pace = self.pace;
         self.destroys_sent
-            .retain(|_, at| at.elapsed() < Duration::from_mins(1));
+            .retain(|_, at| pace.since(*at) < Duration::from_mins(1));
         self.destroys_sent.insert(vmid, Instant::now());
     }
     /// Whether a request to destroy it was sent after this look at it began.
@@ -304,7 +298,9 @@ impl Hints {
     }
     /// For how long the outcome of a request to destroy has been unknown.
     pub(super) fn destroy_in_doubt_for(&self, vmid: Vmid) -> Option<Duration> {
-        self.destroys_in_doubt.get(&vmid).map(Instant::elapsed)
+        self.destroys_in_doubt
+            .get(&vmid)
+            .map(|at| self.pace.since(*at))
     }
     pub(super) fn destroy_settled(&mut self, vmid: Vmid) {
         self.destroys_in_doubt.remove(&vmid);
@@ -315,7 +311,7 @@ impl Hints {
     }
     /// For how long a request to stop it has been out.
     pub(super) fn stop_requested_for(&self, vmid: Vmid) -> Option<Duration> {
-        self.stops.get(&vmid).map(Instant::elapsed)
+        self.stops.get(&vmid).map(|at| self.pace.since(*at))
     }
 
     pub(super) fn upload_in_doubt(&mut self, vmid: Vmid, bytes: u64) {

@@ -14,6 +14,7 @@ mod list;
 mod look;
 mod marks;
 mod names;
+mod pace;
 mod placement;
 mod power;
 mod seal;
@@ -53,6 +54,7 @@ use std::{
 const SETTLE: Duration = Duration::from_mins(15);
 /// How long a started machine may take to report an address, its agent's installation included.
 const BOOT_TIMEOUT: Duration = Duration::from_mins(10);
+const LEAST_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// When a lock without a task is called stale.
 const STALE: Duration = power::STALE_LOCK;
 
@@ -69,7 +71,7 @@ pub struct Proxmox {
     survey: tokio::sync::Mutex<Option<Arc<survey::Survey>>>,
     hints: Mutex<hints::Hints>,
     turns: agent::Turns,
-    boot_timeout: Duration,
+    pace: pace::Pace,
 }
 
 impl fmt::Debug for Proxmox {
@@ -114,7 +116,7 @@ impl Proxmox {
             survey: tokio::sync::Mutex::default(),
             hints: Mutex::default(),
             turns: agent::Turns::default(),
-            boot_timeout: BOOT_TIMEOUT,
+            pace: pace::Pace::default(),
         }
     }
 
@@ -127,24 +129,16 @@ impl Proxmox {
     #[cfg(feature = "conformance")]
     #[must_use]
     pub(crate) fn at_speed(mut self, speed: f64) -> Self {
-        // Guests are asked in time of their own: so long a booting one is always given.
-        let least = Duration::from_secs(30);
-        self.boot_timeout = BOOT_TIMEOUT.div_f64(speed.max(1.0)).max(least);
+        self.pace = pace::Pace::times(speed);
+        self.hints().pace = self.pace;
+        self.turns.pace = self.pace;
         self
     }
 
-    /// Forgets the reads that calls share, and when agents were asked: a bench whose world runs
-    /// faster than time does not wait for either.
-    #[cfg(feature = "conformance")]
-    pub(crate) fn forget_reads(&self) {
-        // A call that is frozen in the middle of a read holds its lock until it goes on.
-        if let Ok(mut snapshot) = self.snapshot.try_lock() {
-            *snapshot = shared::Last::default();
-        }
-        if let Ok(mut survey) = self.survey.try_lock() {
-            *survey = None;
-        }
-        self.hints().forget_reads();
+    /// How long a started machine may take to report an address.
+    fn boot_timeout(&self) -> Duration {
+        // A guest that is real boots in time of its own, however fast the world.
+        self.pace.wait(BOOT_TIMEOUT).max(LEAST_BOOT_TIMEOUT)
     }
 
     fn hints(&self) -> MutexGuard<'_, hints::Hints> {
@@ -178,12 +172,14 @@ impl Provider for Proxmox {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             create: CreateKind::Task,
-            late_create: LateCreate::SameSlot { settle: SETTLE },
+            late_create: LateCreate::SameSlot {
+                settle: self.pace.wait(SETTLE),
+            },
             address: AddressSource::Agent,
             user_data: UserData::NocloudIso,
             placement: Placement::MultiHost,
             loopback: self.config.allow_loopback,
-            boot_timeout: self.boot_timeout,
+            boot_timeout: self.boot_timeout(),
         }
     }
 

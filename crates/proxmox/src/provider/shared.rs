@@ -176,6 +176,7 @@ impl Call<'_> {
     /// at the same time share one.
     pub(super) async fn snapshot(&self, age: Duration) -> Result<Arc<Snapshot>> {
         let called = Instant::now();
+        let age = self.provider.pace.wait(age);
         let last = timeout_at(self.deadline(), self.provider.snapshot.lock()).await;
         let Ok(mut last) = last else {
             return Err(self.error(ErrorClass::Transient, "the list of machines takes too long"));

@@ -27,11 +27,11 @@ impl Call<'_> {
         provider.hints().changed(vmid);
         let request = provider.client.stop(node, vmid, overrule);
         let ask = || {
-            proof.spend(self.operation, &names::slot_of(vmid))?;
+            let last = proof.spend(self.operation, &names::slot_of(vmid))?;
             provider.hints().stop_requested(vmid);
-            Ok(())
+            Ok(last)
         };
-        match self.send(permit, request, ask).await? {
+        match self.send_proven(permit, request, ask).await? {
             Ok(upid) => Ok(self.in_progress(STOP, vec![handle(STOP, &upid)])),
             Err(failure) => match &failure.kind {
                 // Refused before anything was done: the next call asks without it.

@@ -93,7 +93,11 @@ impl Call<'_> {
                 self.error(egress_core::ErrorClass::Transient, said),
             ));
         };
-        let age = if fresh { Duration::ZERO } else { LIFETIME };
+        let age = if fresh {
+            Duration::ZERO
+        } else {
+            self.provider.pace.wait(LIFETIME)
+        };
         if let Some(survey) = last.as_ref().filter(|survey| survey.at + age >= called) {
             return Ok(survey.clone());
         }

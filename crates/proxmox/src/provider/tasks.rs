@@ -197,7 +197,7 @@ impl Call<'_> {
         Progress::InProgress {
             step: waits::told(step).to_owned(),
             handles,
-            recheck,
+            recheck: self.provider.pace.wait(recheck),
         }
     }
 

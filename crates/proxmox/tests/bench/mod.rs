@@ -5,7 +5,7 @@ use egress_core::{Identity, ProviderName};
 use egress_proxmox::{
     Config,
     bench::{Bench, ControlChannel},
-    client::{Wire, WireAnswer, WireError, WireRequest},
+    client::{Reuse, Wire, WireAnswer, WireError, WireRequest},
 };
 use egress_proxmox_sim::{
     exchange::{Answer, Request},
@@ -17,6 +17,7 @@ use std::{
     fs,
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -29,6 +30,8 @@ pub struct Sim {
     began: Instant,
     /// Every request, as `GET /path`, oldest first.
     requests: Mutex<Vec<String>>,
+    /// How long a connection for a mutation takes.
+    connecting: Mutex<Duration>,
 }
 
 impl Sim {
@@ -37,7 +40,14 @@ impl Sim {
             world: Mutex::new(World::new(setup)),
             began: Instant::now(),
             requests: Mutex::default(),
+            connecting: Mutex::default(),
         })
+    }
+
+    /// From now on a connection for a mutation takes so long.
+    #[allow(dead_code, reason = "most tests connect at once")]
+    pub fn connect_within(&self, time: Duration) {
+        *self.connecting.lock().unwrap() = time;
     }
 
     /// The requests since the last time.
@@ -92,12 +102,16 @@ impl Wire for Sim {
         };
         // As a connection takes a moment, so does this: a call can be frozen or dropped here.
         tokio::task::yield_now().await;
+        if request.reuse == Reuse::Fresh {
+            let connecting = *self.connecting.lock().unwrap();
+            sleep(connecting).await;
+        }
         if request
             .write_before
             .is_some_and(|moment| Instant::now() >= moment)
         {
             return Err(not_sent(
-                "the permit expired before the connection was ready",
+                "the permit, or the look at whose machine it is, expired before the connection was ready",
             ));
         }
         let mut headers: Vec<(String, String)> = request

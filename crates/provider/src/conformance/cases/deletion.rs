@@ -7,7 +7,7 @@ use super::{
     strangers::{Shape, namesake, taken_slots, untouched},
 };
 use crate::{
-    Operation, Progress,
+    Operation, PROOF_LIFETIME, Progress,
     conformance::{
         Case, Landing, Lock, PowerEvent, Tier,
         trial::Trial,
@@ -345,7 +345,7 @@ async fn frozen_delete(t: Arc<Trial>) -> Verdict {
     // Each step of delete in turn is frozen, after one poll, after two, and so on.
     for steps in 0..STEPS {
         let mut ended = false;
-        for polls in 1..=8 {
+        for polls in t.moments(8) {
             let mut machine = t.made(&format!("a{steps}-{polls}")).await?;
             let provider = t.provider.clone();
             for _ in 0..steps {
@@ -360,7 +360,10 @@ async fn frozen_delete(t: Arc<Trial>) -> Verdict {
             if poll_at_most(&mut call, polls).await.is_some() {
                 ended = true;
             } else {
-                t.world()?.pass(Duration::from_secs(3)).await?;
+                // Longer than a look is good for, which no fast world makes shorter.
+                t.world()?
+                    .pass(PROOF_LIFETIME + Duration::from_millis(100))
+                    .await?;
                 t.world()?.remove(&machine.claim.slot).await?;
                 let stranger = Shape::Unmarked.at(&t, &machine)?;
                 t.place(&machine.claim.slot, &stranger).await?;
@@ -382,7 +385,7 @@ async fn done_means_gone(t: Arc<Trial>) -> Verdict {
     t.down(&*t.provider.clone(), &mut machine).await?;
     for _ in 0..3 {
         t.gone(&mut machine).await?;
-        t.wait(Duration::from_millis(300)).await;
+        t.wait(t.scaled(Duration::from_millis(300))).await;
     }
     if let Some(harness) = &t.harness {
         let left = harness.describe(&machine.claim.slot).await;
@@ -482,7 +485,7 @@ async fn locked(t: Arc<Trial>) -> Verdict {
             },
             "delete of a machine in a backup answered {answer:?}"
         );
-        t.wait(Duration::from_secs(1)).await;
+        t.wait(t.scaled(Duration::from_secs(1))).await;
     }
     let there = t.world()?.describe(&machine.claim.slot).await?;
     require!(there.is_some(), "the machine vanished while its backup ran");

@@ -533,7 +533,7 @@ async fn silent_agent(t: Arc<Trial>) -> Verdict {
             state == MachineState::Running(Addresses::Unreported),
             "with a silent agent the machine is {state:?}"
         );
-        t.world()?.pass(Duration::from_secs(5)).await?;
+        t.pass(Duration::from_secs(5)).await?;
     }
     t.world()?
         .agent(&machine.claim.slot, Agent::Answering)

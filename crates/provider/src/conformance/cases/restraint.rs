@@ -295,7 +295,7 @@ async fn done_or_wait(t: &Trial, answer: crate::Result<Progress>) -> bool {
     match answer {
         Ok(Progress::Done) => return true,
         Ok(Progress::InProgress { recheck, .. }) => t.wait(recheck).await,
-        Err(_) => t.wait(Duration::from_secs(1)).await,
+        Err(_) => t.wait(t.scaled(Duration::from_secs(1))).await,
     }
     false
 }
@@ -324,7 +324,7 @@ async fn running_unconfigured(t: Arc<Trial>) -> Verdict {
         return Err(Miss::NotRun("create shows no half-made machine".into()));
     }
     t.power(&machine, PowerEvent::Started).await?;
-    t.world()?.pass(Duration::from_secs(5)).await?;
+    t.pass(Duration::from_secs(5)).await?;
     let state = t.state(&mut machine).await?;
     require!(
         !matches!(state, MachineState::Running(_)),

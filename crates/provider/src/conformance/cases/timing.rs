@@ -153,10 +153,10 @@ async fn cut(
     poll_at_most(&mut call, polls).await
 }
 
-/// Drops one call after another, each a poll later, until one ends by itself; true when it
-/// ended with nothing more to do.
+/// Drops one call after another, each later than the one before, until one ends by itself;
+/// true when nothing more is to be done, or none ended at all.
 async fn cut_until_one_ends(t: &Trial, machine: &mut Machine, which: Call) -> Verdict<bool> {
-    for polls in 1..=STEPS {
+    for polls in t.moments(STEPS) {
         match cut(t, &*t.provider, machine, which, polls).await {
             Some(Ok(Progress::Done)) => return Ok(true),
             Some(Ok(_)) => return Ok(false),
@@ -164,9 +164,9 @@ async fn cut_until_one_ends(t: &Trial, machine: &mut Machine, which: Call) -> Ve
             Some(Err(error)) => return Err(error.into()),
             None => {}
         }
-        t.wait(Duration::from_millis(200)).await;
+        t.wait(t.scaled(Duration::from_millis(200))).await;
     }
-    Ok(false)
+    Ok(true)
 }
 
 async fn dropped_again_and_again(t: Arc<Trial>) -> Verdict {
@@ -175,7 +175,7 @@ async fn dropped_again_and_again(t: Arc<Trial>) -> Verdict {
         if cut_until_one_ends(&t, &mut machine, Call::Create).await? {
             break;
         }
-        t.wait(Duration::from_millis(500)).await;
+        t.wait(t.scaled(Duration::from_millis(500))).await;
     }
     t.up(&*t.provider.clone(), &mut machine).await?;
     t.running(&*t.provider.clone(), &mut machine).await?;
@@ -184,7 +184,7 @@ async fn dropped_again_and_again(t: Arc<Trial>) -> Verdict {
         if cut_until_one_ends(&t, &mut machine, Call::Delete).await? {
             break;
         }
-        t.wait(Duration::from_millis(500)).await;
+        t.wait(t.scaled(Duration::from_millis(500))).await;
     }
     t.down(&*t.provider.clone(), &mut machine).await?;
     t.gone(&mut machine).await
@@ -193,7 +193,7 @@ async fn dropped_again_and_again(t: Arc<Trial>) -> Verdict {
 async fn dropped_create(t: Arc<Trial>) -> Verdict {
     // Each step of create in turn is dropped, after one poll, after two, and so on.
     for steps in 0..STEPS {
-        for polls in 1..=STEPS {
+        for polls in t.moments(STEPS) {
             let mut machine = t.claimed(&format!("a{steps}-{polls}")).await?;
             let finished = half_made(&t, &mut machine, steps).await?;
             t.rest(&mut machine).await?;
@@ -220,7 +220,7 @@ async fn dropped_create(t: Arc<Trial>) -> Verdict {
 
 async fn dropped_delete(t: Arc<Trial>) -> Verdict {
     for steps in 0..STEPS {
-        for polls in 1..=STEPS {
+        for polls in t.moments(STEPS) {
             let mut machine = t.made(&format!("a{steps}-{polls}")).await?;
             let old = t.restart().await?;
             for _ in 0..steps {
@@ -278,7 +278,7 @@ async fn expired(t: Arc<Trial>) -> Verdict {
         answer,
         &[ErrorClass::Transient],
     )?;
-    t.wait(Duration::from_secs(2)).await;
+    t.wait(t.scaled(Duration::from_secs(2))).await;
     let state = t.state(&mut unmade).await?;
     require!(
         state == MachineState::Absent,
@@ -293,7 +293,7 @@ async fn expired(t: Arc<Trial>) -> Verdict {
         answer,
         &[ErrorClass::Transient],
     )?;
-    t.wait(Duration::from_secs(2)).await;
+    t.wait(t.scaled(Duration::from_secs(2))).await;
     let state = t.state(&mut machine).await?;
     require!(
         matches!(state, MachineState::Running(_)),
@@ -329,20 +329,24 @@ async fn expired_at_any_step(t: Arc<Trial>) -> Verdict {
 }
 
 async fn frozen(t: Arc<Trial>) -> Verdict {
+    // A permit expires in time of its own; this is enough to begin a call within.
+    let life = t
+        .scaled(Duration::from_secs(1))
+        .max(Duration::from_millis(100));
     for steps in 0..STEPS {
-        for polls in 1..=STEPS {
+        for polls in t.moments(STEPS) {
             let mut machine = t.claimed(&format!("a{steps}-{polls}")).await?;
             let finished = half_made(&t, &mut machine, steps).await?;
             t.rest(&mut machine).await?;
             t.sending(&mut machine);
             let provider = t.restart().await?;
-            let until = Instant::now() + Duration::from_secs(1);
+            let until = Instant::now() + life;
             let permit = Permit::new(machine.claim.attempt, until);
             let asked = machine.clone();
             let mut call = provider.create(&asked.key, &asked.claim, &asked.wanted, &permit);
             let ended = poll_at_most(&mut call, polls).await.is_some();
             if !ended {
-                t.world()?.pass(Duration::from_secs(2)).await?;
+                t.world()?.pass(2 * life).await?;
                 let before = t.sent().await?;
                 let _any_answer = t.call(Operation::Create, call).await?;
                 t.nothing_sent_since(before, "a create that woke after its permit")
