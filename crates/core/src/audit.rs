@@ -17,6 +17,9 @@ pub enum Violation {
     /// A create without a recorded claim that says it may have been sent; where nothing is
     /// there, so that the request makes a machine, exactly that.
     CreateWithoutClaim,
+    /// A create that may make a machine while an earlier one may have been sent, without a claim
+    /// that says so.
+    CreateAgainUnsaid,
     /// A create for a Proxy that should be gone, is paused or is rejected.
     CreateUnwanted,
     /// A create where someone else's machine is proven to be.
@@ -164,6 +167,14 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
                     _ => !absent,
                 });
                 note(!announced, Violation::CreateWithoutClaim);
+                let again = before.as_ref().is_some_and(|c| {
+                    c.standing != Standing::Unsent && !seen.history.is_unsent(c.attempt)
+                });
+                let said = claim.as_ref().is_some_and(|c| c.unsettled);
+                note(
+                    announced && absent && again && !said,
+                    Violation::CreateAgainUnsaid,
+                );
                 note(
                     !matches!(desired.intent, Intent::Run(_)),
                     Violation::CreateUnwanted,

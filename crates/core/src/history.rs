@@ -39,15 +39,47 @@ impl Failure {
     }
 }
 
+/// What a call of `create` sent that has an effect when it lands late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// The request that brings the machine into being.
+    pub machine: bool,
+    /// A request that makes something beside it, as a seed.
+    pub others: bool,
+}
+
+impl Sent {
+    /// The request that brings the machine into being, and no other one.
+    pub const MACHINE: Self = Self {
+        machine: true,
+        others: false,
+    };
+}
+
+/// An attempt whose outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Open {
+    attempt: u32,
+    /// Since when nothing more was sent for it.
+    since: Duration,
+    /// Only one request is on its way, and it makes the machine: whoever sees the machine has
+    /// seen it land.
+    alone: bool,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// The attempt that `restarts`, `boot` and `serving_faults` speak of.
     attempt: Option<u32>,
-    /// The attempt whose outcome is unknown, and since when nothing more was sent for it.
-    open: Option<(u32, Duration)>,
-    /// The attempt all of whose calls were made, and answered, in this process.
+    /// The attempt of which something may still land.
+    open: Option<Open>,
+    /// The attempt all of whose requests are known to have ended.
     witnessed: Option<u32>,
+    /// The attempt of which no request that could make a machine was sent, but for refused ones.
+    unsent: Option<u32>,
+    /// The attempt that this process knows to be recorded as unsettled.
+    marked: Option<u32>,
     /// The last failed effect, until one succeeds.
     failure: Option<Failure>,
     /// The last failed look, until one is answered.
@@ -89,14 +121,7 @@ impl History {
             self.spent.entry(spent.attempt).or_insert(now);
         }
         if let Some(claim) = &record.claim {
-            let unknown = (claim.standing == Standing::Sent || claim.unsettled)
-                && self.witnessed != Some(claim.attempt)
-                && self
-                    .open
-                    .is_none_or(|(attempt, _)| attempt != claim.attempt);
-            if unknown {
-                self.open = Some((claim.attempt, now));
-            }
+            self.note_claim(claim, now);
         }
         self.restarts
             .retain(|at| now.saturating_sub(*at) < CRASH_WINDOW);
@@ -104,10 +129,42 @@ impl History {
             .retain(|at| now.saturating_sub(*at) < 2 * CRASH_WINDOW);
     }
 
-    /// To be told each machine that was seen, before planning: runs the boot timer while it
-    /// is started and reports no address, and stops it once it reports one or is off.
+    fn note_claim(&mut self, claim: &Claim, now: Duration) {
+        if !claim.unsettled {
+            self.marked = None;
+        } else if self.marked != Some(claim.attempt) {
+            // Somebody else says so: this process does not know all that was sent.
+            self.marked = Some(claim.attempt);
+            self.witnessed = None;
+            if let Some(open) = &mut self.open {
+                open.alone = false;
+            }
+        }
+        let unknown = (claim.standing == Standing::Sent || claim.unsettled)
+            && self.witnessed != Some(claim.attempt)
+            && self.open.is_none_or(|open| open.attempt != claim.attempt);
+        if unknown {
+            self.open = Some(Open {
+                attempt: claim.attempt,
+                since: now,
+                // Before a second request the claim says that it is unsettled.
+                alone: claim.standing == Standing::Sent && !claim.unsettled,
+            });
+        }
+    }
+
+    /// To be told each machine that was seen, before planning: a request that was alone has
+    /// landed when its machine is seen. Runs the boot timer while the machine is started and
+    /// reports no address, and stops it once it reports one or is off.
     pub fn note_machine(&mut self, record: &Record, machine: &ObservedMachine, now: Duration) {
         let Some(claim) = &record.claim else { return };
+        let landed = |open: Open| {
+            open.alone && open.attempt == claim.attempt && machine.attempt == Some(claim.attempt)
+        };
+        if self.open.is_some_and(landed) {
+            self.open = None;
+            self.witnessed = Some(claim.attempt);
+        }
         match &machine.state {
             MachineState::Provisioning => self.note_booting(claim.attempt, now),
             MachineState::Running(addresses)
@@ -125,23 +182,61 @@ impl History {
         }
     }
 
-    /// To be told when the claim of a new attempt was recorded by this process.
-    pub fn note_claimed(&mut self, claim: &Claim) {
-        if claim.standing <= Standing::Sent {
+    /// To be told when this process records a claim: the one before it, and the new one.
+    pub fn note_recorded(&mut self, before: Option<&Claim>, claim: &Claim) {
+        let begins = claim.standing <= Standing::Sent;
+        // A claim that stood at `Sent` may have been sent by a process before this one.
+        if begins && before.is_none_or(|before| before.standing != Standing::Sent) {
             self.witnessed = Some(claim.attempt);
         }
+        if begins && before.is_none_or(|before| before.standing == Standing::Unsent) {
+            self.unsent = Some(claim.attempt);
+        }
+        self.marked = claim.unsettled.then_some(claim.attempt);
     }
 
-    /// To be told after a create: the class of its failure, or `None`.
-    pub fn note_created(&mut self, attempt: u32, failed: Option<ErrorClass>, now: Duration) {
+    /// To be told when the record could not be written: whoever wrote it meanwhile may have sent
+    /// something too.
+    pub const fn note_unsaved(&mut self) {
+        self.witnessed = None;
+        self.unsent = None;
+    }
+
+    /// To be told after a create that sent something which can land late: what, and the class of
+    /// the call's failure, or `None`.
+    pub fn note_created(
+        &mut self,
+        attempt: u32,
+        sent: Sent,
+        failed: Option<ErrorClass>,
+        now: Duration,
+    ) {
         let unknown = matches!(
             failed,
             Some(ErrorClass::OutcomeUnknown | ErrorClass::Internal)
         );
-        if unknown || self.open.is_some_and(|(open, _)| open == attempt) {
-            self.open = Some((attempt, now));
+        let first = self.is_unsent(attempt);
+        if sent.machine && (unknown || failed.is_none()) {
+            self.unsent = None;
+        }
+        let open = self.open.filter(|open| open.attempt == attempt);
+        if unknown || open.is_some() {
+            let alone = open.map_or(sent.machine && !sent.others && first, |open| {
+                open.alone && !sent.machine && !unknown
+            });
+            self.open = Some(Open {
+                attempt,
+                since: now,
+                alone,
+            });
             self.witnessed = None;
         }
+    }
+
+    /// Whether no request of this attempt can have made a machine: this process promised it, and
+    /// knows of each that was sent that it was refused.
+    pub fn is_unsent(&self, attempt: u32) -> bool {
+        self.unsent == Some(attempt)
     }
 
     /// To be told when a create that starts a stopped machine again was answered without an
@@ -210,13 +305,13 @@ impl History {
     }
 
     /// How much longer a create of this attempt may still land; zero once it is settled. A
-    /// machine that was seen does not settle it: create is repeated while an earlier request
-    /// is on its way, and the one that lost may land once the slot is free again. Only asked
-    /// after a look that was answered.
+    /// machine that was seen settles it only where one request was sent: where create was repeated
+    /// while an earlier one was on its way, the one that lost may land once the slot is free
+    /// again. Only asked after a look that was answered.
     pub fn may_land_for(&self, claim: &Claim, settle: Duration, now: Duration) -> Duration {
         match self.open {
-            Some((attempt, since)) if attempt == claim.attempt => {
-                (since + settle).saturating_sub(now)
+            Some(open) if open.attempt == claim.attempt => {
+                (open.since + settle).saturating_sub(now)
             }
             _ => Duration::ZERO,
         }

@@ -145,12 +145,13 @@ pub(crate) fn trouble(class: ErrorClass) -> Trouble {
 
 /// A look that shows this state, made from the first configuration.
 pub(crate) fn showing(state: MachineState) -> Look<ObservedMachine> {
-    let config_hash = match state {
-        MachineState::Absent | MachineState::Foreign | MachineState::NotOwned { .. } => None,
-        _ => Some(hash(1)),
-    };
+    let marked = !matches!(
+        state,
+        MachineState::Absent | MachineState::Foreign | MachineState::NotOwned { .. }
+    );
     Look::Seen(ObservedMachine {
-        config_hash,
+        config_hash: marked.then(|| hash(1)),
+        attempt: marked.then_some(1),
         ..ObservedMachine::only(state)
     })
 }

@@ -8,8 +8,8 @@ use crate::{
 };
 use egress_core::{
     Claim, ErrorClass, MachineKey, Record, Standing,
-    history::History,
-    machine::{CloudConfig, Retirement},
+    history::{History, Sent},
+    machine::{CloudConfig, MachineState, Retirement},
     plan::{Action, Plan, Waiting},
     proxy::{Desired, Intent, ProviderSight, Trouble},
     proxy_config::Auth,
@@ -119,6 +119,9 @@ pub(crate) async fn execute(
         wrote: false,
     };
     let ended = act_all(&mut draft, sight, plan, history).await;
+    if ended.is_err() {
+        history.note_unsaved();
+    }
     Acted {
         ended,
         wrote: draft.wrote,
@@ -166,16 +169,9 @@ async fn act(
         }
         Action::RecordClaim(claim) | Action::RecordOutcome(claim) => {
             if let Some(record) = &mut draft.record {
-                // A claim that stood at `Sent` may have been sent by a process before this one.
-                let begins = record
-                    .claim
-                    .as_ref()
-                    .is_none_or(|before| before.standing != Standing::Sent);
+                history.note_recorded(record.claim.as_ref(), claim);
                 record.last_attempt = record.last_attempt.max(claim.attempt);
                 record.claim = Some(claim.clone());
-                if begins {
-                    history.note_claimed(claim);
-                }
             }
         }
         Action::RecordProven(proven) => {
@@ -211,6 +207,13 @@ async fn act(
     Ok(Executed::All)
 }
 
+/// Whether a create may send the request that makes a machine: only where the look showed nothing
+/// was the claim written for it.
+fn may_make(sight: &Sight) -> bool {
+    let seen = sight.seen.machine.seen();
+    seen.is_none_or(|machine| machine.state == MachineState::Absent)
+}
+
 /// A permit that is good now.
 fn may_act(permits: &dyn PermitSource, attempt: u32) -> Result<Permit, Trouble> {
     permits
@@ -241,7 +244,8 @@ async fn call(
     };
     let now = sight.seen.now;
     let permit = match may_act(draft.hands.permits, claim.attempt) {
-        Ok(permit) => permit,
+        Ok(permit) if may_make(sight) => permit,
+        Ok(permit) => permit.for_what_is_there(),
         Err(trouble) => {
             history.note_failure(trouble.clone(), &key, now);
             return Executed::Failed(trouble);
@@ -270,8 +274,13 @@ async fn call(
     });
     if *action == Action::Create {
         // Other steps of a create, lost or not, leave nothing behind.
-        if permit.may_leave() {
-            history.note_created(claim.attempt, result.as_ref().err().map(|t| t.class), now);
+        let sent = Sent {
+            machine: permit.may_make(),
+            others: permit.may_leave(),
+        };
+        if sent != Sent::default() {
+            let failed = result.as_ref().err().map(|t| t.class);
+            history.note_created(claim.attempt, sent, failed, now);
         }
         if result.is_ok() && matches!(plan.waiting, Some(Waiting::Restarting { .. })) {
             history.note_restart(now);
@@ -279,8 +288,11 @@ async fn call(
     }
     if let Some(claim) = draft.claim() {
         outcome(claim, action, &result);
-        claim.unsettled |=
-            claim.standing == Standing::Accepted && !may_land_for(claim, sight, history).is_zero();
+        if claim.standing == Standing::Accepted && !may_land_for(claim, sight, history).is_zero() {
+            let before = claim.clone();
+            claim.unsettled = true;
+            history.note_recorded(Some(&before), claim);
+        }
     }
     match result {
         Ok(Progress::Done) => {

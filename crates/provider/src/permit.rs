@@ -17,6 +17,7 @@ use tokio::time::Instant;
 pub struct Permit {
     attempt: u32,
     not_after: Instant,
+    creates: bool,
     create_spent: AtomicBool,
     may_leave: AtomicBool,
 }
@@ -27,9 +28,16 @@ impl Permit {
         Self {
             attempt,
             not_after,
+            creates: true,
             create_spent: AtomicBool::new(false),
             may_leave: AtomicBool::new(false),
         }
+    }
+    /// The same for a machine that was seen: it sends nothing that brings one into being.
+    #[must_use]
+    pub const fn for_what_is_there(mut self) -> Self {
+        self.creates = false;
+        self
     }
     /// The attempt it was given for.
     pub const fn attempt(&self) -> u32 {
@@ -55,8 +63,12 @@ impl Permit {
             "the permit expired before the request was sent",
         ))
     }
-    /// Whether a request was asked for that leaves something behind when it lands late: only
-    /// then may a call whose outcome is unknown still make a machine, or what belongs to one.
+    /// Whether the request that brings the machine into being was asked for: only then may a call
+    /// whose outcome is unknown still make one.
+    pub fn may_make(&self) -> bool {
+        self.create_spent.load(Ordering::Relaxed)
+    }
+    /// Whether a request was asked for that leaves something beside a machine when it lands late.
     pub fn may_leave(&self) -> bool {
         self.may_leave.load(Ordering::Relaxed)
     }
@@ -68,9 +80,14 @@ impl Permit {
         Ok(())
     }
     /// Ask right before writing the request that brings a machine into being: as
-    /// [`ask`](Self::ask), and only once for each permit.
+    /// [`ask`](Self::ask), and only once for each permit. `Busy`: the look that led to this call
+    /// showed something there, and the next one decides.
     pub fn ask_creating(&self, operation: Operation, target: &str) -> Result<()> {
-        self.ask_leaving(operation, target)?;
+        self.ask(operation, target)?;
+        if !self.creates {
+            let said = "what was seen there is gone: it is looked at again before it is made anew";
+            return Err(Error::new(ErrorClass::Busy, operation, target, said));
+        }
         if self.create_spent.swap(true, Ordering::Relaxed) {
             return Err(Error::new(
                 ErrorClass::Internal,

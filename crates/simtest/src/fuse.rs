@@ -22,6 +22,10 @@ pub enum Trick {
     DieBefore,
     /// The process dies after the effect, before it hears of it.
     DieAfter,
+    /// The process dies while the request that makes a machine is on its way: it lands so long
+    /// after. Elsewhere the same as [`Trick::DieAfter`]: an upload ends with its connection, and
+    /// what is asked of a machine that is gone by then has no effect.
+    DieLate(Duration),
     /// The answer is lost; the effect comes so long after, or never. A record write is
     /// reported as an unknown outcome, landed if there is a time.
     LoseAnswer(Option<Duration>),
@@ -123,7 +127,7 @@ impl Fuse {
             meddle();
         }
         match self.trick {
-            Some(Trick::DieBefore | Trick::DieAfter) => self.dead.notify_one(),
+            Some(Trick::DieBefore | Trick::DieAfter | Trick::DieLate(_)) => self.dead.notify_one(),
             Some(Trick::Freeze(_)) => self.frozen.notify_one(),
             _ => {}
         }
@@ -133,12 +137,15 @@ impl Fuse {
 
 #[async_trait]
 impl hypervisor::Gate for Fuse {
-    async fn decide(&self, _: &hypervisor::Request) -> hypervisor::Verdict {
-        use hypervisor::Verdict;
+    async fn decide(&self, request: &hypervisor::Request) -> hypervisor::Verdict {
+        use hypervisor::{RequestKind, Verdict};
         match self.burn() {
             None => Verdict::Pass,
             Some(Trick::DieBefore) => Verdict::HangBefore,
-            Some(Trick::DieAfter) => Verdict::HangAfter,
+            Some(Trick::DieLate(lands)) if request.kind == RequestKind::Clone => {
+                Verdict::HangLate { lands }
+            }
+            Some(Trick::DieAfter | Trick::DieLate(_)) => Verdict::HangAfter,
             Some(Trick::LoseAnswer(lands) | Trick::TimeOut(lands)) => Verdict::LoseAnswer { lands },
             Some(Trick::Refuse(class)) => Verdict::Refuse {
                 class,
@@ -159,7 +166,7 @@ impl store::Gate for Fuse {
         match self.burn() {
             None => Verdict::Pass,
             Some(Trick::DieBefore) => Verdict::HangBefore,
-            Some(Trick::DieAfter) => Verdict::HangAfter,
+            Some(Trick::DieAfter | Trick::DieLate(_)) => Verdict::HangAfter,
             Some(Trick::LoseAnswer(None) | Trick::TimeOut(None)) => {
                 Verdict::FailBefore(StoreErrorKind::OutcomeUnknown)
             }

@@ -65,6 +65,16 @@ impl<H: Hypervisor> Terrain<H> {
         }
     }
 
+    /// What it is called.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether effects may come late.
+    pub const fn is_late(&self) -> bool {
+        !self.settle.is_zero()
+    }
+
     fn walk(&self, tale: impl Debug) -> Walk<H> {
         Walk {
             ground: Ground::with_records((self.make)(), (self.records)()),
@@ -302,6 +312,72 @@ pub fn one_crash<H: Hypervisor>(terrains: &[Terrain<H>], most: usize) -> usize {
             walk.with_one_death(&Fuse::at(at, trick), secs(rest)).await;
         },
     )
+}
+
+/// A crash while each request is on its way, another one at one of the effects after it, and then
+/// no rest: what is made and removed meanwhile must be removed for good.
+pub fn a_crash_with_a_request_on_its_way<H: Hypervisor>(
+    terrains: &[Terrain<H>],
+    most: usize,
+) -> usize {
+    let mut runs = Vec::new();
+    for terrain in terrains.iter().filter(|terrain| terrain.is_late()) {
+        for at in 1..=terrain.effects() {
+            for lag in [secs(3), terrain.settle / 2, terrain.settle - secs(5)] {
+                runs.extend([0, 2, 4].map(|second| (terrain, at, lag, second)));
+            }
+        }
+    }
+    run_all(
+        "a crash with a request on its way",
+        runs,
+        most,
+        async |&(terrain, at, lag, second)| {
+            let walk = terrain.walk((at, lag, second));
+            let step = walk.until_death(&Fuse::at(at, Trick::DieLate(lag))).await;
+            let step = step.unwrap_or_else(|| panic!("{}: no death", walk.tale));
+            let fuse = Fuse::at(second, Trick::DieAfter);
+            walk.arm(&fuse);
+            let (desired, goal) = life().into_iter().nth(step).expect("it died in a step");
+            let mut process = Process::start(&walk.ground, Lease::default());
+            tokio::select! {
+                reached = process.reach(&desired, goal, || walk.never_two()) => {
+                    assert_eq!(reached, Ok(()), "{}", walk.tale);
+                }
+                () = fuse.death() => {}
+            }
+            walk.arm(&Fuse::counting());
+            walk.finish(step).await;
+        },
+    )
+}
+
+/// A crash after each effect of a bring-up; its machine serves, and is then deleted without a rest.
+/// Answers after how many of them the deletion waited for something that may land: only where a
+/// second request had to be sent because nobody knows of the first.
+pub fn waits_after_a_crash<H: Hypervisor>(terrain: &Terrain<H>) -> usize {
+    let mut waits = 0;
+    let mut serving = false;
+    for at in 1.. {
+        let waited = in_virtual_time(async {
+            let walk = terrain.walk((at, "deleted after a crash"));
+            let step = walk.until_death(&Fuse::at(at, Trick::DieAfter)).await;
+            serving = step != Some(0);
+            walk.arm(&Fuse::counting());
+            let [(wanted, up), _, (unwanted, gone)] = life();
+            let mut process = Process::start(&walk.ground, Lease::default());
+            assert_eq!(process.reach(&wanted, up, || Ok(())).await, Ok(()));
+            let since = Instant::now();
+            assert_eq!(process.reach(&unwanted, gone, || Ok(())).await, Ok(()));
+            walk.check(gone, &unwanted).await;
+            since.elapsed() > terrain.settle / 2
+        });
+        if serving {
+            break;
+        }
+        waits += usize::from(waited);
+    }
+    waits
 }
 
 /// A crash before each request, reads included, and before each record write.

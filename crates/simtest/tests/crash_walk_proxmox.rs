@@ -91,6 +91,21 @@ fn a_crash_before_any_request_leaves_one_machine_and_then_none() {
 }
 
 #[test]
+fn a_crash_with_a_request_on_its_way_leaves_one_machine_and_then_none() {
+    let runs = walk::a_crash_with_a_request_on_its_way(&terrains(), 240);
+    println!("crash walk over Proxmox VE: {runs} runs with a request on its way");
+    assert!(runs > 100, "{runs}");
+}
+
+#[test]
+fn a_kill_between_the_creating_request_and_its_answer_delays_no_deletion() {
+    for terrain in terrains().iter().filter(|terrain| terrain.is_late()) {
+        // Killed after the claim was written and before the request: a second one is sent.
+        assert_eq!(walk::waits_after_a_crash(terrain), 1, "{}", terrain.name());
+    }
+}
+
+#[test]
 fn a_second_crash_during_recovery_changes_nothing() {
     let runs = walk::two_crashes(&terrains(), 180);
     println!("crash walk over Proxmox VE: {runs} runs with two crashes");

@@ -31,6 +31,14 @@ fn sent() -> Claim {
     claim(Standing::Sent)
 }
 
+/// A claim that may be sent once more.
+fn again() -> Claim {
+    Claim {
+        unsettled: true,
+        ..sent()
+    }
+}
+
 fn retiring() -> Claim {
     Claim {
         retiring: Some(Retirement::SpecChanged),
@@ -95,9 +103,15 @@ fn cases() -> Vec<(Violation, Desired, Observed, Plan)> {
             bad(vec![Create]),
         ),
         (
+            Violation::CreateAgainUnsaid,
+            run(),
+            absent(holding(sent())),
+            bad(vec![Create]),
+        ),
+        (
             Violation::CreateUnwanted,
             gone(),
-            absent(holding(sent())),
+            absent(holding(again())),
             bad(vec![Create]),
         ),
         (
@@ -114,6 +128,7 @@ fn cases() -> Vec<(Violation, Desired, Observed, Plan)> {
                 bad(vec![
                     hold(Claim {
                         standing: Standing::Sent,
+                        unsettled: true,
                         ..retiring()
                     }),
                     Create,
@@ -125,7 +140,7 @@ fn cases() -> Vec<(Violation, Desired, Observed, Plan)> {
             run(),
             Observed {
                 presence: doubt,
-                ..absent(holding(sent()))
+                ..absent(holding(again()))
             },
             bad(vec![Create]),
         ),
@@ -134,7 +149,7 @@ fn cases() -> Vec<(Violation, Desired, Observed, Plan)> {
             run(),
             Observed {
                 user_data_missing: Some("ConfigMap shop/extra is missing".into()),
-                ..absent(holding(sent()))
+                ..absent(holding(again()))
             },
             bad(vec![Create]),
         ),
@@ -331,12 +346,13 @@ fn every_violation_has_a_bad_plan() {
         Violation::WentBackwards => 21,
         Violation::CreateWithoutUserData => 22,
         Violation::Stalled => 23,
+        Violation::CreateAgainUnsaid => 24,
     };
     let numbers: HashSet<usize> = cases()
         .iter()
         .map(|(violation, ..)| number(*violation))
         .collect();
-    assert_eq!(numbers, (0..24).collect::<HashSet<_>>());
+    assert_eq!(numbers, (0..25).collect::<HashSet<_>>());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    machine::Addresses,
+    machine::{Addresses, StopReason},
     support::{SETTLE, claim, holding, key, proven, record, reporting, secs, trouble},
 };
 
@@ -37,10 +37,10 @@ fn a_create_whose_outcome_this_process_does_not_know_settles_after_the_bound() {
 fn a_create_that_this_process_saw_answered_is_settled() {
     let claim = claim(Standing::Sent);
     let mut history = History::default();
-    history.note_claimed(&claim);
+    history.note_recorded(None, &claim);
     history.note_record(Some(&holding(claim.clone())), secs(1));
-    history.note_created(1, Some(ErrorClass::Transient), secs(2));
-    history.note_created(1, None, secs(3));
+    history.note_created(1, Sent::MACHINE, Some(ErrorClass::Transient), secs(2));
+    history.note_created(1, Sent::MACHINE, None, secs(3));
     assert_eq!(may_land(&history, &claim, 3), secs(0));
 }
 
@@ -75,19 +75,130 @@ fn each_repeat_of_an_unknown_create_begins_the_wait_anew() {
     for class in [ErrorClass::OutcomeUnknown, ErrorClass::Internal] {
         let claim = claim(Standing::Sent);
         let mut history = History::default();
-        history.note_claimed(&claim);
-        history.note_created(1, Some(class), secs(10));
+        history.note_recorded(None, &claim);
+        history.note_created(1, Sent::MACHINE, Some(class), secs(10));
         assert_eq!(may_land(&history, &claim, 10), SETTLE);
         // A definite answer to a repeat says nothing about the request before it.
-        history.note_created(1, None, secs(50));
+        history.note_created(1, Sent::MACHINE, None, secs(50));
         assert_eq!(may_land(&history, &claim, 50), SETTLE, "{class}");
     }
+}
+
+/// A look at the machine that this attempt made.
+fn made_by(attempt: u32) -> ObservedMachine {
+    ObservedMachine {
+        attempt: Some(attempt),
+        ..machine(MachineState::Stopped(StopReason::HalfMade))
+    }
+}
+
+#[test]
+fn one_request_has_landed_once_its_machine_is_seen_with_its_mark() {
+    let claim = claim(Standing::Sent);
+    let record = holding(claim.clone());
+    // Sent by a process that died, and by this one without an answer.
+    let mut found = History::default();
+    found.note_record(Some(&record), secs(1));
+    let mut unheard = History::default();
+    unheard.note_recorded(None, &claim);
+    unheard.note_created(1, Sent::MACHINE, Some(ErrorClass::OutcomeUnknown), secs(1));
+    for mut history in [found, unheard] {
+        for unproven in [
+            machine(MachineState::InProgress {
+                step: "clone".into(),
+            }),
+            made_by(7),
+        ] {
+            history.note_machine(&record, &unproven, secs(2));
+            assert!(!may_land(&history, &claim, 2).is_zero(), "{unproven:?}");
+        }
+        history.note_machine(&record, &made_by(1), secs(3));
+        assert_eq!(may_land(&history, &claim, 3), secs(0));
+        history.note_record(Some(&record), secs(4));
+        assert_eq!(may_land(&history, &claim, 4), secs(0), "opened anew");
+    }
+}
+
+#[test]
+fn a_machine_does_not_settle_what_may_have_been_sent_twice() {
+    let sent = claim(Standing::Sent);
+    let twice = Claim {
+        unsettled: true,
+        ..sent.clone()
+    };
+    let unknown = Some(ErrorClass::OutcomeUnknown);
+    let others = Sent {
+        machine: false,
+        others: true,
+    };
+    let both = Sent {
+        machine: true,
+        others: true,
+    };
+    let mut lost = History::default();
+    lost.note_recorded(None, &sent);
+    lost.note_created(1, both, unknown, secs(1));
+    let mut cases = vec![("the seed is on its way too", sent.clone(), lost)];
+    for (what, second) in [("a second one", Sent::MACHINE), ("a seed", others)] {
+        let mut history = History::default();
+        history.note_record(Some(&holding(sent.clone())), secs(1));
+        history.note_created(1, second, unknown, secs(2));
+        cases.push((what, sent.clone(), history));
+    }
+    // Accepted, and yet not to be seen: it was sent again.
+    let mut again = History::default();
+    again.note_recorded(None, &sent);
+    again.note_created(1, Sent::MACHINE, None, secs(1));
+    again.note_created(1, Sent::MACHINE, unknown, secs(2));
+    cases.push(("an accepted one before it", sent.clone(), again));
+    let mut told = History::default();
+    told.note_record(Some(&holding(twice.clone())), secs(1));
+    cases.push(("the record says so", twice.clone(), told));
+    // Another process wrote that it sends one more.
+    let mut aside = History::default();
+    aside.note_recorded(None, &sent);
+    aside.note_created(1, Sent::MACHINE, None, secs(1));
+    aside.note_record(Some(&holding(twice.clone())), secs(2));
+    cases.push(("another process says so", twice, aside));
+    for (what, claim, mut history) in cases {
+        history.note_machine(&holding(claim.clone()), &made_by(1), secs(3));
+        assert!(!may_land(&history, &claim, 3).is_zero(), "{what}");
+    }
+}
+
+#[test]
+fn an_attempt_is_unsent_until_a_request_of_it_was_not_refused() {
+    let sent = claim(Standing::Sent);
+    let fresh = || {
+        let mut history = History::default();
+        assert!(!history.is_unsent(1), "another process may have sent it");
+        history.note_recorded(None, &sent);
+        history
+    };
+    assert!(fresh().is_unsent(1));
+    assert!(!fresh().is_unsent(2));
+    for (failed, still) in [
+        (Some(ErrorClass::Busy), true),
+        (Some(ErrorClass::OutcomeUnknown), false),
+        (Some(ErrorClass::Internal), false),
+        (None, false),
+    ] {
+        let mut history = fresh();
+        history.note_created(1, Sent::MACHINE, failed, secs(1));
+        assert_eq!(history.is_unsent(1), still, "{failed:?}");
+    }
+    let mut unsaved = fresh();
+    unsaved.note_unsaved();
+    assert!(!unsaved.is_unsent(1), "someone else wrote the record");
+    let mut known = History::default();
+    known.note_recorded(Some(&claim(Standing::Accepted)), &sent);
+    assert!(!known.is_unsent(1), "it was sent before");
 }
 
 #[test]
 fn what_is_open_about_one_attempt_says_nothing_about_the_next() {
     let mut history = History::default();
-    history.note_created(1, Some(ErrorClass::OutcomeUnknown), secs(10));
+    history.note_created(1, Sent::MACHINE, Some(ErrorClass::OutcomeUnknown), secs(10));
     let next = Claim {
         attempt: 2,
         ..claim(Standing::Sent)

@@ -100,8 +100,10 @@ pub struct Claim {
     /// The seed, where the provider uses one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<SeedVolume>,
-    /// A creating request of this attempt may still land: whoever reads this waits the
-    /// settle bound out before the slot is given up, even when a machine was seen since.
+    /// More than one creating request of this attempt was sent, or something beside the machine,
+    /// and not all of it is known to have ended: whoever reads this waits the settle bound out
+    /// before the slot is given up, even when a machine was seen since. A claim that stands at
+    /// `Sent` without it speaks of one request, which has landed once its machine is seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unsettled: bool,
     /// Set before the first deleting request, so that a crash resumes it.

@@ -130,6 +130,8 @@ pub struct ObservedMachine {
     pub created_at: Option<jiff::Timestamp>,
     /// The configuration it was made from, as its mark says.
     pub config_hash: Option<ConfigHash>,
+    /// The attempt that made it, as its mark says; `None` where the mark could not be read.
+    pub attempt: Option<u32>,
     /// A lock or task that holds a running machine, for people (`backup`).
     pub busy: Option<String>,
     /// The MAC of its NIC, once the provider has read it.
@@ -145,6 +147,7 @@ impl ObservedMachine {
             uptime: None,
             created_at: None,
             config_hash: None,
+            attempt: None,
             busy: None,
             mac: None,
         }

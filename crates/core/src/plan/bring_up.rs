@@ -2,6 +2,7 @@
 
 use super::{
     Action, Phase, Plan, Waiting, about_to_send, answered, held_back, is_failed, teardown,
+    with_sight,
 };
 use crate::{
     backoff::{CRASH_LIMIT, SLOWLY, SOON, doubling, with_jitter},
@@ -87,7 +88,7 @@ fn claim(record: Option<&Record>, seen: &Observed) -> Plan {
     if let Some(wait) = doubted(Phase::Pending, seen).or_else(|| held_back(Phase::Pending, seen)) {
         return wait;
     }
-    let sent = about_to_send(offer).unwrap_or_else(|| offer.clone());
+    let sent = about_to_send(offer, seen).unwrap_or_else(|| offer.clone());
     plan.then(Action::RecordClaim(sent))
         .then(Action::Create)
         .waiting(creating(""), Duration::ZERO)
@@ -186,7 +187,7 @@ fn create(claim: &Claim, seen: &Observed, why: Waiting) -> Plan {
     let another = matches!(state, Some(MachineState::Stopped(StopReason::HalfMade)))
         && claim.standing >= Standing::Started;
     let fresh = absent || another || claim.standing == Standing::Unsent;
-    let plan = match about_to_send(claim).filter(|_| fresh) {
+    let plan = match about_to_send(claim, seen).filter(|_| fresh) {
         // What was accepted, seen or sealed before no longer counts.
         Some(sent) => plan.then(Action::RecordClaim(sent)),
         None => plan,
@@ -245,7 +246,7 @@ fn begin_retiring(
 ) -> Plan {
     let marked = Claim {
         retiring: Some(why),
-        ..claim.clone()
+        ..with_sight(claim, machine, seen)
     };
     let mut plan = teardown::retire(&marked, machine, seen, why);
     plan.actions.insert(0, Action::RecordClaim(marked));

@@ -22,7 +22,7 @@ pub use reason::{Phase, Waiting};
 
 use crate::{
     backoff::{SLOWLY, SOON},
-    machine::{Claim, ErrorClass, Proven, SpentWhy, Standing},
+    machine::{Claim, ErrorClass, ObservedMachine, Proven, SpentWhy, Standing},
     proxy::{Desired, Intent, Look, Observed, ProviderSight, Recorded},
 };
 use std::time::Duration;
@@ -132,14 +132,29 @@ pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
 }
 
 /// The claim as it must stand before a creating request may be sent for it; `None` when it
-/// stands so already.
-fn about_to_send(claim: &Claim) -> Option<Claim> {
-    let stands = claim.standing == Standing::Sent;
-    (!stands).then(|| Claim {
+/// stands so already. Before any but the first request it says that it is unsettled: a machine
+/// that is seen then may come from another one.
+fn about_to_send(claim: &Claim, seen: &Observed) -> Option<Claim> {
+    let first = claim.standing == Standing::Unsent || seen.history.is_unsent(claim.attempt);
+    let sent = Claim {
         standing: Standing::Sent,
         handles: Vec::new(),
+        unsettled: claim.unsettled || !first,
         ..claim.clone()
-    })
+    };
+    (sent != *claim).then_some(sent)
+}
+
+/// The claim with this machine at its place: seen there, where the machine bears its mark.
+fn with_sight(claim: &Claim, machine: &ObservedMachine, seen: &Observed) -> Claim {
+    if machine.attempt != Some(claim.attempt) || claim.standing >= Standing::Seen {
+        return claim.clone();
+    }
+    Claim {
+        standing: Standing::Seen,
+        unsettled: !teardown::may_land_for(claim, seen).is_zero(),
+        ..claim.clone()
+    }
 }
 
 /// The answer of a look, or the plan that follows from there being none.

@@ -1,6 +1,6 @@
 //! A Proxy that should be gone, and a machine that is to make place for another.
 
-use super::{Action, Phase, Plan, Waiting, answered, bring_up::not_owned, held_back};
+use super::{Action, Phase, Plan, Waiting, answered, bring_up::not_owned, held_back, with_sight};
 use crate::{
     backoff::SOON,
     machine::{Claim, MachineState, ObservedMachine, Record, Retirement, SpentWhy, Standing},
@@ -40,7 +40,7 @@ pub(super) fn plan(record: &Record, seen: &Observed) -> Plan {
         Err(plan) => return plan,
     };
     match remove(Phase::Deleting, claim, machine, seen, removing("")) {
-        Removal::Going(plan) => written_first(plan, claim),
+        Removal::Going(plan) => written_first(plan, claim, machine, seen),
         Removal::Gone(plan) => plan
             .then(Action::DropClaim(SpentWhy::Freed))
             .then(Action::ReleaseFinalizer),
@@ -49,11 +49,16 @@ pub(super) fn plan(record: &Record, seen: &Observed) -> Plan {
 
 /// Before the first delete, the claim says that the machine is to go: after a crash nobody
 /// takes its absence for a loss.
-fn written_first(mut plan: Plan, claim: &Claim) -> Plan {
+fn written_first(
+    mut plan: Plan,
+    claim: &Claim,
+    machine: &ObservedMachine,
+    seen: &Observed,
+) -> Plan {
     if claim.retiring.is_none() && plan.actions.contains(&Action::Delete) {
         let marked = Claim {
             retiring: Some(Retirement::Deleted),
-            ..claim.clone()
+            ..with_sight(claim, machine, seen)
         };
         plan.actions.insert(0, Action::RecordClaim(marked));
     }

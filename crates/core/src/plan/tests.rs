@@ -33,6 +33,7 @@ fn actions(plan: &Plan) -> String {
         .map(|action| match action {
             Action::RecordClaim(claim) => match claim.retiring {
                 Some(why) => format!("RecordClaim({:?}, {why:?})", claim.standing),
+                None if claim.unsettled => format!("RecordClaim({:?}, unsettled)", claim.standing),
                 None => format!("RecordClaim({:?})", claim.standing),
             },
             Action::RecordOutcome(claim) => format!("RecordOutcome({:?})", claim.standing),

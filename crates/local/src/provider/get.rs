@@ -186,6 +186,7 @@ impl Local {
             host: Some(self.host.clone()),
             created_at: Some(mark.written),
             config_hash: Some(mark.config.clone()),
+            attempt: Some(mark.attempt),
             ..ObservedMachine::only(state)
         }
     }

@@ -44,6 +44,7 @@ impl Memory {
             .next_for_create(key, claim, &look)
             .map_err(|t| call.error(t.class, t.said))?;
         let ask = || permit.ask(call.operation, call.target);
+        let ask_leaving = || permit.ask_leaving(call.operation, call.target);
         let begun = match next {
             Next::Done => return Ok(Progress::Done),
             Next::Wait(step) => return Ok(self.in_progress(step, look.tasks)),
@@ -68,12 +69,12 @@ impl Memory {
                 let upload = if look.seed {
                     None
                 } else {
-                    call.send(slot, Order::Upload { seed }, ask).await?
+                    call.send(slot, Order::Upload { seed }, ask_leaving).await?
                 };
                 clone.into_iter().chain(upload).collect()
             }
             Next::Upload => call
-                .send(slot, Order::Upload { seed }, ask)
+                .send(slot, Order::Upload { seed }, ask_leaving)
                 .await?
                 .into_iter()
                 .collect(),

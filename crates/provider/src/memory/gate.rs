@@ -106,6 +106,12 @@ pub enum Verdict {
     /// It has its effect (a clone only after [`Physics::birth_lag`](super::Physics)) and the
     /// caller is never answered: a crash after the effect, once its future is dropped.
     HangAfter,
+    /// It has its effect so long after it was sent, and the caller is never answered: a crash
+    /// while the request is on its way.
+    HangLate {
+        /// How long after it was sent it has its effect.
+        lands: Duration,
+    },
 }
 
 /// Decides over every mutating request. While it takes its time the caller counts as frozen:

@@ -86,6 +86,7 @@ impl Memory {
                 .map(|since| look.at.saturating_duration_since(since)),
             created_at: Some(self.world.timestamp(machine.created)),
             config_hash: Some(mark.config.clone()),
+            attempt: Some(mark.attempt),
             busy,
             mac: machine
                 .configured

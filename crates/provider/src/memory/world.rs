@@ -251,6 +251,10 @@ impl World {
                     land(&mut state, slot, order, *lands, now);
                     Ok(Err(unknown()))
                 }
+                Verdict::HangLate { lands } => {
+                    land(&mut state, slot, order, Some(*lands), now);
+                    Ok(Err(unknown()))
+                }
                 Verdict::HangBefore | Verdict::HangAfter => {
                     let lag = state.physics.birth_lag;
                     let late = matches!(order, Order::Clone { .. }).then_some(lag);
@@ -259,7 +263,7 @@ impl World {
                 }
             }
         };
-        if verdict == Verdict::HangAfter {
+        if matches!(verdict, Verdict::HangAfter | Verdict::HangLate { .. }) {
             silence(sender.deadline).await;
         }
         answer

@@ -275,6 +275,7 @@ impl Looking<'_> {
             uptime: status.filter(|status| status.running).map(|_| uptime),
             created_at: Some(mark.written),
             config_hash: Some(mark.config.clone()),
+            attempt: Some(mark.attempt),
             busy,
             mac,
         };

@@ -38,7 +38,7 @@ impl Wire for SimWire {
             return Ok(refusal(class));
         }
         let answer = self.step(&request, trick);
-        if trick == Some(Trick::DieAfter) {
+        if matches!(trick, Some(Trick::DieAfter | Trick::DieLate(_))) {
             pending::<()>().await;
         }
         timeout_at(request.deadline, answered(answer, request.deadline))
@@ -64,6 +64,9 @@ impl SimWire {
         let now = self.pve.began.elapsed();
         let lost = match trick {
             Some(Trick::LoseAnswer(lands)) => Some((lands, false)),
+            Some(Trick::DieLate(lands)) if request.target.ends_with("/clone") => {
+                Some((Some(lands), false))
+            }
             Some(Trick::TimeOut(lands)) => Some((lands, true)),
             _ => None,
         };

@@ -3,7 +3,7 @@
 use crate::{
     audit::audit,
     finding::Finding,
-    history::History,
+    history::{History, Sent},
     machine::{
         Addresses, Claim, ErrorClass, Handle, MachineState, ObservedMachine, ProxyId, Record,
         Retirement, Slot, Spent, SpentWhy, Standing, StopReason,
@@ -44,7 +44,7 @@ fn any_claim() -> impl Strategy<Value = Claim> {
             |(standing, attempt, retiring, unsettled, tasks, elsewhere)| Claim {
                 attempt,
                 retiring,
-                unsettled: unsettled && standing > Standing::Sent,
+                unsettled: unsettled && standing > Standing::Unsent,
                 handles: if tasks {
                     vec![Handle {
                         step: "clone".into(),
@@ -141,7 +141,8 @@ fn any_look() -> impl Strategy<Value = Look<ObservedMachine>> {
         2 => any_class().prop_map(|class| Look::Failed(trouble(class))),
         12 => (any_state(), option::of(1..3_u8)).prop_map(|(state, made_from)| {
             let config_hash = made_from.map(hash);
-            Look::Seen(ObservedMachine { config_hash, ..ObservedMachine::only(state) })
+            let attempt = config_hash.as_ref().map(|_| 1);
+            Look::Seen(ObservedMachine { config_hash, attempt, ..ObservedMachine::only(state) })
         }),
     ]
 }
@@ -200,7 +201,7 @@ fn lived(record: Option<&Record>, memories: Vec<(u64, Memory)>) -> History {
         match memory {
             Memory::Created(failed) => {
                 if claim.is_some_and(|c| c.standing > Standing::Unsent) {
-                    history.note_created(attempt, failed, at);
+                    history.note_created(attempt, Sent::MACHINE, failed, at);
                 }
             }
             Memory::Failed(class) => history.note_failure(trouble(class), &key(), at),
@@ -211,7 +212,7 @@ fn lived(record: Option<&Record>, memories: Vec<(u64, Memory)>) -> History {
             Memory::Served(answered) => history.note_serving(answered),
             Memory::Claimed => {
                 if let Some(claim) = claim {
-                    history.note_claimed(claim);
+                    history.note_recorded(None, claim);
                 }
             }
         }
@@ -380,7 +381,14 @@ proptest! {
     ) {
         let first = plan(&desired, &seen);
         prop_assert_eq!(&plan(&desired.clone(), &seen.clone()), &first);
-        let written = Observed { recorded: after_records(&desired, &seen, &first), ..seen };
+        let mut history = seen.history.clone();
+        for action in &first.actions {
+            if let Action::RecordClaim(claim) | Action::RecordOutcome(claim) = action {
+                history.note_recorded(seen.recorded.claim(), claim);
+            }
+        }
+        let recorded = after_records(&desired, &seen, &first);
+        let written = Observed { recorded, history, ..seen };
         let second = plan(&desired, &written);
         let records: Vec<&Action> =
             second.actions.iter().take_while(|action| !action.is_effect()).collect();

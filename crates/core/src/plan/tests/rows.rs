@@ -5,7 +5,7 @@ mod endings;
 use self::endings::{rows_of_a_lost_machine, rows_while_deleting, rows_while_retiring};
 use crate::{
     finding::Finding,
-    history::History,
+    history::{History, Sent},
     machine::{
         Addresses, Claim, ErrorClass, MachineState, ProxyId, Record, Retirement, Standing,
         StopReason,
@@ -76,6 +76,23 @@ fn since_first_sight(age: Duration) -> History {
         NOW.saturating_sub(age),
     );
     history
+}
+
+/// After this process promised a place, and its first create was refused.
+fn refused_before() -> History {
+    let mut history = History::default();
+    history.note_recorded(None, &claim(Standing::Sent));
+    let failed = Some(ErrorClass::Busy);
+    history.note_created(1, Sent::MACHINE, failed, NOW.saturating_sub(secs(60)));
+    history
+}
+
+/// A record of which a creating request may have been sent more than once.
+fn sent_twice() -> Record {
+    holding(Claim {
+        unsettled: true,
+        ..claim(Standing::Sent)
+    })
 }
 
 /// After the machine was started again, so long ago each time.
@@ -346,7 +363,25 @@ fn rows_until_started() -> Vec<Row> {
             },
         ),
         ("claimed, not looked at", run(), recorded(sent())),
+        (
+            "sent, absent, refused before",
+            run(),
+            Observed {
+                history: refused_before(),
+                ..absent()
+            },
+        ),
         ("sent, absent", run(), absent()),
+        (
+            "sent twice, absent",
+            run(),
+            seeing(sent_twice(), MachineState::Absent),
+        ),
+        (
+            "sent, half made",
+            run(),
+            seeing(sent(), stopped(StopReason::HalfMade)),
+        ),
         (
             "accepted, absent",
             run(),

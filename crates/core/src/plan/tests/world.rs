@@ -9,9 +9,10 @@ mod hypervisor;
 
 use crate::{
     audit::audit,
-    history::History,
+    history::{History, Sent},
     machine::{
-        Claim, ConfigHash, ErrorClass, Handle, Record, Retirement, Slot, Standing, StopReason,
+        Claim, ConfigHash, ErrorClass, Handle, MachineState, Record, Retirement, Slot, Standing,
+        StopReason,
     },
     plan::{Action, Plan, Waiting, plan},
     proxy::{
@@ -86,6 +87,8 @@ pub(super) enum Fault {
     LoseAnswer,
     /// A creating request is lost on its way and lands later. Other effects: as `LoseAnswer`.
     LandLate,
+    /// The process dies while a creating request is on its way, which lands later.
+    DieLate,
     /// The effect is refused with this class and does not happen.
     Refuse(ErrorClass),
     /// The look, or the offer, fails.
@@ -116,7 +119,7 @@ pub(super) enum Fault {
     Delete,
 }
 
-pub(super) const FAULTS: [Fault; 24] = [
+pub(super) const FAULTS: [Fault; 25] = [
     Fault::DieBefore(0),
     Fault::DieBefore(1),
     Fault::DieBefore(2),
@@ -125,6 +128,7 @@ pub(super) const FAULTS: [Fault; 24] = [
     Fault::DieAfter(2),
     Fault::LoseAnswer,
     Fault::LandLate,
+    Fault::DieLate,
     Fault::Refuse(ErrorClass::Busy),
     Fault::Refuse(ErrorClass::Transient),
     Fault::Refuse(ErrorClass::Permanent),
@@ -148,6 +152,13 @@ enum Answer {
     Done,
     InProgress(&'static str),
     Error(ErrorClass),
+}
+
+/// Whether a create may send the request that makes a machine: only where the look showed nothing.
+fn makes(seen: &Observed) -> bool {
+    seen.machine
+        .seen()
+        .is_none_or(|machine| machine.state == MachineState::Absent)
 }
 
 /// How far a plan was carried out.
@@ -372,15 +383,17 @@ impl World {
                 return Ended::Died;
             }
             if !action.is_effect() && fault == Some(Fault::StoreFails) {
+                self.history.note_unsaved();
                 return Ended::StoreFailed;
             }
-            let dies = fault == Some(Fault::DieAfter(n));
+            let dies = fault == Some(Fault::DieAfter(n))
+                || (fault == Some(Fault::DieLate) && action.is_effect());
             if action.is_effect() {
                 let answer = self.effect(action, fault);
                 if dies {
                     return Ended::Died;
                 }
-                match self.outcome(action, &answer, plan, fault) {
+                match self.outcome(action, &answer, plan, seen, fault) {
                     Ended::Complete => {}
                     ended => return ended,
                 }
@@ -400,10 +413,7 @@ impl World {
         self.record = match action {
             Action::HoldFinalizer => Some(crate::support::record()),
             Action::RecordClaim(claim) | Action::RecordOutcome(claim) => record.map(|record| {
-                let before = record.claim.as_ref().map(|before| before.standing);
-                if before != Some(Standing::Sent) {
-                    self.history.note_claimed(claim);
-                }
+                self.history.note_recorded(record.claim.as_ref(), claim);
                 record.with_claim(claim.clone())
             }),
             Action::RecordProven(proven) => record.map(|record| Record {
@@ -434,7 +444,7 @@ impl World {
         let attempt = claim.attempt;
         let config = self.desired.spec().map(|spec| spec.config_hash.clone());
         let vacant = !self.cells.contains_key(&place);
-        let late = fault == Some(Fault::LandLate);
+        let late = matches!(fault, Some(Fault::LandLate | Fault::DieLate));
         let answer = match (action, config) {
             (Action::Create, Some(config)) => {
                 let before = self.places.insert(attempt, place).unwrap_or(place);
@@ -471,6 +481,7 @@ impl World {
         action: &Action,
         answer: &Answer,
         plan: &Plan,
+        seen: &Observed,
         fault: Option<Fault>,
     ) -> Ended {
         let now = self.now;
@@ -481,7 +492,10 @@ impl World {
         let mut record = self.record.clone().expect("an effect has a record");
         let claim = record.claim.as_mut().expect("an effect has a claim");
         if *action == Action::Create {
-            self.history.note_created(claim.attempt, failed, now);
+            if makes(seen) {
+                self.history
+                    .note_created(claim.attempt, Sent::MACHINE, failed, now);
+            }
             if failed.is_none() && matches!(plan.waiting, Some(Waiting::Restarting { .. })) {
                 self.history.note_restart(now);
             }
@@ -528,6 +542,7 @@ impl World {
             }
         };
         if changed && fault == Some(Fault::StoreFails) {
+            self.history.note_unsaved();
             return Ended::StoreFailed;
         }
         self.record = Some(record);

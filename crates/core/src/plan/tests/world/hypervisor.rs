@@ -141,6 +141,7 @@ impl World {
                 let config_hash = Some(machine.config.clone());
                 return ObservedMachine {
                     config_hash,
+                    attempt: Some(machine.attempt),
                     ..ObservedMachine::only(state)
                 };
             }
