@@ -2,9 +2,12 @@
 //! planner. Runs in every test and in debug builds.
 
 use crate::{
-    machine::{Claim, MachineState, Standing, StopReason},
+    machine::{Claim, MachineState, Retirement, Standing, StopReason},
     plan::{Action, Plan},
-    proxy::{Desired, Intent, Look, Observed, Presence, ProviderSight, Recorded, Serving},
+    proxy::{
+        CredentialSight, Desired, Intent, Look, Observed, Presence, ProviderSight, Recorded,
+        Serving,
+    },
 };
 
 /// Something a plan must never do.
@@ -32,13 +35,14 @@ pub enum Violation {
     CreateWithoutUserData,
     /// A seal or a delete without a claim that says where.
     EffectWithoutClaim,
-    /// A provider call though the look failed or could not decide.
+    /// A provider call though the look failed, or could not decide and it is no delete.
     EffectUnseen,
     /// A provider call on a machine that is not ours.
     EffectOnNotOwned,
     /// A provider call for a paused, rejected or abandoned Proxy.
     EffectWhileHeld,
-    /// Anything at all on a record that is unreadable, a copy, or of another installation.
+    /// Anything on a record that is unreadable, a copy, or of another installation, but for its
+    /// release by a Proxy that is forgotten.
     ActionOnOthersRecord,
     /// A delete that no deletion, replacement or absence calls for.
     DeleteWithoutReason,
@@ -61,6 +65,8 @@ pub enum Violation {
     /// An attempt number used again, or a standing moved back past what was seen though the
     /// machine that was seen is still there.
     WentBackwards,
+    /// A machine that runs begins to be replaced for a change, though the next one could not be made.
+    ReplacedForNothing,
     /// No action, no wait and no moment to look again, though the Proxy is not gone.
     Stalled,
 }
@@ -91,7 +97,12 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
     if let Some(record) = record
         && (record.installation != desired.installation || record.proxy != desired.proxy)
     {
-        note(!plan.actions.is_empty(), Violation::ActionOnOthersRecord);
+        let forgotten = matches!(desired.intent, Intent::Abandon)
+            && matches!(plan.actions[..], [Action::ReleaseFinalizer]);
+        note(
+            !plan.actions.is_empty() && !forgotten,
+            Violation::ActionOnOthersRecord,
+        );
         return wrong;
     }
     let state = match &seen.machine {
@@ -105,6 +116,7 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
             .is_some_and(|c| c.standing != Standing::Unsent),
         _ => false,
     };
+    let unknown = matches!(state, Some(MachineState::Unknown { .. }));
     let there = !matches!(state, Some(MachineState::Absent | MachineState::Foreign));
     let may_land = before.as_ref().is_some_and(|claim| match seen.provider {
         ProviderSight::Configured { settle, .. } => {
@@ -123,7 +135,8 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
         if matches!(action, Action::Create | Action::Seal | Action::Delete) {
             effects += 1;
             note(!finalizer, Violation::EffectBeforeFinalizer);
-            note(undecided, Violation::EffectUnseen);
+            let finds = matches!(action, Action::Delete) && unknown;
+            note(undecided && !finds, Violation::EffectUnseen);
             note(
                 matches!(state, Some(MachineState::NotOwned { .. })),
                 Violation::EffectOnNotOwned,
@@ -136,6 +149,19 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
         match action {
             Action::HoldFinalizer => finalizer = true,
             Action::RecordClaim(new) | Action::RecordOutcome(new) => {
+                let runs = matches!(state, Some(MachineState::Running(_)));
+                let changed = matches!(
+                    new.retiring,
+                    Some(Retirement::SpecChanged | Retirement::ProviderChanged)
+                );
+                let begins = claim.as_ref().is_none_or(|old| old.retiring.is_none());
+                let refused = matches!(seen.next, Look::Failed(_))
+                    || matches!(seen.credential, CredentialSight::Missing(_))
+                    || seen.user_data_missing.is_some();
+                note(
+                    runs && changed && begins && refused,
+                    Violation::ReplacedForNothing,
+                );
                 if let Some(old) = &claim {
                     note(
                         old.slot != new.slot

@@ -94,6 +94,8 @@ pub struct History {
     spent: BTreeMap<u32, Duration>,
     /// Probes in a row that failed.
     serving_faults: u32,
+    /// When the machine of this attempt was made, for people.
+    created: Option<(u32, jiff::Timestamp)>,
 }
 
 impl History {
@@ -158,6 +160,9 @@ impl History {
     /// reports no address, and stops it once it reports one or is off.
     pub fn note_machine(&mut self, record: &Record, machine: &ObservedMachine, now: Duration) {
         let Some(claim) = &record.claim else { return };
+        if let Some(at) = machine.created_at {
+            self.created = Some((claim.attempt, at));
+        }
         let landed = |open: Open| {
             open.alone && open.attempt == claim.attempt && machine.attempt == Some(claim.attempt)
         };
@@ -360,6 +365,13 @@ impl History {
         self.boot
             .filter(|(of, _)| *of == attempt)
             .map(|(_, since)| since)
+    }
+
+    /// When the machine of this attempt was made, as a look showed it.
+    pub fn created_at(&self, attempt: u32) -> Option<jiff::Timestamp> {
+        self.created
+            .filter(|(of, _)| *of == attempt)
+            .map(|(_, at)| at)
     }
 
     /// Probes in a row that failed.

@@ -287,6 +287,9 @@ pub struct Observed {
     /// Which of the user's objects lacks the cloud-config of the next machine, and what to do;
     /// `None`: nothing is missing, or no machine is to be made now.
     pub user_data_missing: Option<String>,
+    /// Whether the machine that is to follow could be made; asked where one that runs was made
+    /// for another provider or from another configuration than is wanted now.
+    pub next: Look<()>,
     /// What this process remembers of earlier passes.
     pub history: History,
 }
@@ -304,6 +307,19 @@ impl Observed {
                         | MachineState::Stopped(StopReason::HalfMade)
                 )
             })
+    }
+    /// Why a machine that runs and should be another one is not taken away yet, if it is not:
+    /// the next one could not be made.
+    pub fn kept_for(&self) -> Option<&str> {
+        let machine = self.machine.seen()?;
+        if !matches!(machine.state, MachineState::Running(_)) {
+            return None;
+        }
+        match (&self.user_data_missing, &self.credential, &self.next) {
+            (Some(what), ..) | (None, CredentialSight::Missing(what), _) => Some(what),
+            (None, _, Look::Failed(trouble)) => Some(&trouble.text),
+            _ => None,
+        }
     }
     /// Whether the machine was made for another provider or from another configuration than
     /// this.

@@ -202,6 +202,7 @@ pub(crate) fn observed(recorded: Recorded) -> Observed {
         serving: Serving::NotAsked,
         credential: CredentialSight::AtHand,
         user_data_missing: None,
+        next: Look::NotAsked,
         history: History::default(),
     }
 }

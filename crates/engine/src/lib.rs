@@ -8,6 +8,7 @@ pub mod checker;
 pub mod credentials;
 mod execute;
 pub mod metrics;
+mod listing;
 mod observe;
 pub mod pass;
 pub mod permit;

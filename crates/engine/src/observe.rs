@@ -6,7 +6,7 @@ use crate::{
     store::{Store, StoreErrorKind, Stored},
 };
 use egress_core::{
-    Claim, MachineKey, ProviderName, Record, Standing,
+    Claim, ErrorClass, MachineKey, ProviderName, Record, Standing,
     history::History,
     machine::{CloudConfig, MachineState, WantedMachine},
     proxy::{
@@ -99,6 +99,7 @@ pub(crate) async fn observe(
         serving: Serving::NotAsked,
         credential: CredentialSight::AtHand,
         user_data_missing: None,
+        next: Look::NotAsked,
         history: History::default(),
     };
     let readable = !matches!(seen.recorded, Recorded::Unreadable(_))
@@ -128,13 +129,14 @@ async fn lost(
 ) -> Look<Claim> {
     let key = MachineKey::new(desired.uid.clone());
     for lane in providers.all() {
-        match lane.provider().list(&lane.expected()).await {
+        match lane.listing().await {
             Ok(listing) => {
                 let found = listing
                     .machines
-                    .into_iter()
+                    .iter()
                     .filter(|machine| machine.mark.uid == desired.uid)
-                    .max_by_key(|machine| machine.mark.attempt);
+                    .max_by_key(|machine| machine.mark.attempt)
+                    .cloned();
                 if let Some(machine) = found {
                     history.note_looked();
                     return Look::Seen(Claim {
@@ -152,8 +154,7 @@ async fn lost(
                     });
                 }
             }
-            Err(e) => {
-                let trouble = trouble(&e);
+            Err(trouble) => {
                 history.note_look_failed(trouble.clone(), &key, now);
                 return Look::Failed(trouble);
             }
@@ -187,7 +188,8 @@ async fn look(
         Some(record) if record.claim.is_some() => {
             let key = MachineKey::new(record.machine_uid.clone());
             look_at_machine(lane, desired, &key, &record, now, history, seen).await;
-            look_for_user_data(eyes.credentials, desired, seen).await;
+            let user_data = look_for_user_data(eyes.credentials, desired, seen).await;
+            survey(eyes, desired, &key, credential.as_ref(), user_data, seen).await;
             ask(
                 eyes.prober,
                 desired,
@@ -244,20 +246,65 @@ async fn credential(
 }
 
 /// Asked only where a machine may be made, or made anew, in this pass or the next.
-async fn look_for_user_data(credentials: &dyn Credentials, desired: &Desired, seen: &mut Observed) {
+async fn look_for_user_data(
+    credentials: &dyn Credentials,
+    desired: &Desired,
+    seen: &mut Observed,
+) -> Option<CloudConfig> {
+    let Intent::Run(spec) = &desired.intent else {
+        return None;
+    };
+    let source = spec.user_data.as_ref()?;
+    if !seen.is_unmade() && !seen.is_outdated(spec) {
+        return None;
+    }
+    match credentials.cloud_config(&desired.proxy, source).await {
+        Ok(FoundText::Here(text)) => return Some(text),
+        Ok(FoundText::Missing(what)) => seen.user_data_missing = Some(what),
+        Err(trouble) => seen.user_data_missing = Some(trouble.text),
+    }
+    None
+}
+
+/// Asks, where a machine runs that should be another one, whether that could be made.
+async fn survey(
+    eyes: Eyes<'_>,
+    desired: &Desired,
+    key: &MachineKey,
+    credential: Option<&Credential>,
+    user_data: Option<CloudConfig>,
+    seen: &mut Observed,
+) {
     let Intent::Run(spec) = &desired.intent else {
         return;
     };
-    let Some(source) = &spec.user_data else {
+    let Some(claim) = seen.recorded.claim() else {
         return;
     };
-    if !seen.is_unmade() && !seen.is_outdated(spec) {
+    let state = seen.machine.seen().map(|machine| &machine.state);
+    let runs = matches!(state, Some(MachineState::Running(_)));
+    let kept = seen.kept_for().is_some();
+    if !runs || kept || claim.retiring.is_some() || !seen.is_outdated(spec) {
         return;
     }
-    seen.user_data_missing = match credentials.cloud_config(&desired.proxy, source).await {
-        Ok(FoundText::Here(_)) => None,
-        Ok(FoundText::Missing(what)) => Some(what),
-        Err(trouble) => Some(trouble.text),
+    let Some(lane) = eyes.providers.get(&spec.provider) else {
+        seen.next = Look::Failed(Trouble {
+            class: ErrorClass::Permanent,
+            text: format!(
+                "no provider {:?} is configured: add it to the configuration, or correct \
+                 spec.provider",
+                spec.provider.as_str()
+            ),
+        });
+        return;
+    };
+    let auth = credential.map_or(Auth::None {}, Credential::auth);
+    let Some(wanted) = wanted(desired, auth, user_data) else {
+        return;
+    };
+    seen.next = match lane.provider().survey(key, claim, &wanted).await {
+        Ok(()) => Look::Seen(()),
+        Err(error) => Look::Failed(trouble(&error)),
     };
 }
 

@@ -124,7 +124,7 @@ fn tell(
                 class: ErrorClass::Transient,
                 text: error.chain(),
             };
-            let status = Box::new(status(desired, &sight.seen, &in_trouble(&decided, trouble)));
+            let status = Box::new(status(desired, &sight.seen, &decided.in_trouble(trouble)));
             return Err(PassError::Write { error, status });
         }
         Ok(Executed::All) => (decided.clone(), decided.recheck),
@@ -135,7 +135,7 @@ fn tell(
             let wait = history
                 .holding(sight.seen.now)
                 .map_or(backoff::SOON, |f| f.retry_at.saturating_sub(sight.seen.now));
-            (in_trouble(&decided, trouble), Some(wait))
+            (decided.in_trouble(trouble), Some(wait))
         }
     };
     Ok(Outcome {
@@ -145,15 +145,6 @@ fn tell(
         gone,
         wrote,
     })
-}
-
-/// The plan of which an action just failed.
-fn in_trouble(decided: &Plan, trouble: Trouble) -> Plan {
-    let looking = false;
-    Plan {
-        waiting: Some(Waiting::Trouble { looking, trouble }),
-        ..decided.clone()
-    }
 }
 
 /// The plan with the step that a call just named.

@@ -1,10 +1,11 @@
 //! The configured providers, and which slots of each are spoken for.
 
-use crate::presence::PresenceWatch;
+use crate::{listing::SharedListing, presence::PresenceWatch};
 use egress_core::{
-    Claim, ErrorClass, MachineKey, ProviderName, ProxyId, Record, Slot, Standing, proxy::Presence,
+    Claim, ErrorClass, MachineKey, ProviderName, ProxyId, Record, Slot, Standing,
+    proxy::{Presence, Trouble},
 };
-use egress_provider::{CheckReason, Provider, RecordedSlot, Report, Severity};
+use egress_provider::{CheckReason, Listing, Provider, RecordedSlot, Report, Severity};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
@@ -94,6 +95,7 @@ pub struct ProviderLane {
     provider: Arc<dyn Provider>,
     book: Arc<SlotBook>,
     presence: tokio::sync::Mutex<PresenceWatch>,
+    listing: SharedListing,
     checked: Mutex<Option<CheckSeen>>,
     changes: Arc<Changes>,
 }
@@ -169,6 +171,13 @@ impl ProviderLane {
             .collect()
     }
 
+    /// A listing that began a moment ago, for whoever searches for one machine.
+    pub(crate) async fn listing(&self) -> Result<Arc<Listing>, Trouble> {
+        self.listing
+            .get(self.provider.as_ref(), &self.expected())
+            .await
+    }
+
     pub(crate) async fn judge_presence(&self) -> Presence {
         let expected = self.expected();
         self.presence
@@ -226,6 +235,7 @@ impl Providers {
                 provider,
                 book: self.book(&name),
                 presence: tokio::sync::Mutex::default(),
+                listing: SharedListing::default(),
                 checked: Mutex::default(),
                 changes: self.changes.clone(),
             };

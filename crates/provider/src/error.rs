@@ -13,6 +13,8 @@ pub enum Operation {
     Check,
     /// [`crate::Provider::claim`].
     Claim,
+    /// [`crate::Provider::survey`].
+    Survey,
     /// [`crate::Provider::create`].
     Create,
     /// [`crate::Provider::get`].
@@ -27,9 +29,10 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Check,
         Self::Claim,
+        Self::Survey,
         Self::Create,
         Self::Get,
         Self::Seal,
@@ -41,6 +44,7 @@ impl Operation {
         match self {
             Self::Check => "check",
             Self::Claim => "claim",
+            Self::Survey => "survey",
             Self::Create => "create",
             Self::Get => "get",
             Self::Seal => "seal",

@@ -63,6 +63,12 @@ pub trait Provider: Send + Sync {
         taken: &[Slot],
     ) -> Result<Claim>;
 
+    /// Whether the machine that is to follow the one of this claim could be made: what `create`
+    /// would refuse before its first request (C4), but for room and places that come free with
+    /// the one that goes. The claim may be another provider's. The errors are those of `create`.
+    /// Changes nothing.
+    async fn survey(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Result<()>;
+
     /// Drives the machine towards *exists, marked, configured, started* (C1-C6). Safe to
     /// repeat from any state: resumes its own half-made machine, starts a stopped one,
     /// answers `Done` for one that runs with its full configuration. `Conflict` when the

@@ -6,6 +6,7 @@ mod bench;
 use egress_core::{
     Claim, ErrorClass, Host, MachineKey, ProviderName, Slot,
     machine::{Addresses, MachineState, ObservedMachine, StopReason, WantedMachine},
+    proxy_config::Auth,
 };
 use egress_provider::{
     Capabilities, Error, Listing, Operation, Permit, Progress, Provider, RecordedSlot, Report,
@@ -29,8 +30,10 @@ use tokio::time::Instant;
 enum Fault {
     CreatesTwice,
     OverwritesStrangers,
+    RemakesForOtherCredentials,
     CallsLockedAbsent,
     ChecksNothing,
+    SurveysNothing,
     SendsEachRequestTwice,
     CallsUnconfiguredRunning,
     LeavesThingsWhenReading,
@@ -72,6 +75,7 @@ struct Broken {
     first_hosts: Mutex<BTreeMap<MachineKey, Host>>,
     first_slots: Mutex<BTreeMap<MachineKey, Slot>>,
     made: Mutex<BTreeSet<MachineKey>>,
+    first_auth: Mutex<BTreeMap<MachineKey, Auth>>,
     seen: Mutex<BTreeSet<MachineKey>>,
     refused: AtomicBool,
     calling: AtomicBool,
@@ -94,6 +98,7 @@ impl Broken {
             first_hosts: Mutex::default(),
             first_slots: Mutex::default(),
             made: Mutex::default(),
+            first_auth: Mutex::default(),
             seen: Mutex::default(),
             refused: AtomicBool::new(false),
             calling: AtomicBool::new(false),
@@ -199,6 +204,14 @@ impl Provider for Broken {
         Ok(claim)
     }
 
+    async fn survey(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Result<()> {
+        if self.is(Fault::SurveysNothing) {
+            return Ok(());
+        }
+        let answer = self.inner.survey(key, claim, wanted).await;
+        self.answer(Operation::Survey, answer).await
+    }
+
     async fn create(
         &self,
         key: &MachineKey,
@@ -214,6 +227,14 @@ impl Provider for Broken {
                 if let Ok(twin) = self.inner.claim(key, wanted, claim.attempt, &taken).await {
                     let permit = forever(permit);
                     let _either = self.inner.create(key, &twin, wanted, &permit).await;
+                }
+                self.inner.create(key, claim, wanted, permit).await
+            }
+            Fault::RemakesForOtherCredentials => {
+                let auth = wanted.settings.auth.clone();
+                let before = open(&self.first_auth).insert(key.clone(), auth.clone());
+                if before.is_some_and(|before| before != auth) {
+                    self.meddle(&claim.slot).await;
                 }
                 self.inner.create(key, claim, wanted, permit).await
             }
@@ -467,9 +488,11 @@ macro_rules! each_breaks_its_rule {
 
 each_breaks_its_rule! {
     a_provider_that_creates_twice_fails: CreatesTwice breaks "C1";
+    a_provider_that_remakes_for_other_credentials_fails: RemakesForOtherCredentials breaks_only "C1";
     a_provider_that_overwrites_strangers_fails: OverwritesStrangers breaks_only "C2";
     a_provider_that_calls_a_locked_machine_absent_fails: CallsLockedAbsent breaks "C3";
     a_provider_that_checks_nothing_fails: ChecksNothing breaks_only "C4";
+    a_provider_that_surveys_nothing_fails: SurveysNothing breaks_only "C4";
     a_provider_that_sends_each_request_twice_fails: SendsEachRequestTwice breaks "C5";
     a_provider_that_calls_an_unconfigured_machine_running_fails: CallsUnconfiguredRunning breaks_only "C6";
     a_provider_that_leaves_things_when_reading_fails: LeavesThingsWhenReading breaks "G1";

@@ -164,9 +164,9 @@ fn cases() -> Vec<(Violation, Desired, Observed, Plan)> {
         ),
         (
             Violation::EffectUnseen,
-            gone(),
-            seeing(holding(sent()), unknown()),
-            bad(vec![Delete]),
+            run(),
+            seeing(holding(claim(Standing::Started)), unknown()),
+            bad(vec![Create]),
         ),
         (
             Violation::EffectUnseen,
@@ -299,6 +299,15 @@ fn cases() -> Vec<(Violation, Desired, Observed, Plan)> {
             bad(vec![hold(sent()), Create]),
         ),
         (
+            Violation::ReplacedForNothing,
+            run(),
+            Observed {
+                next: Look::Failed(trouble(ErrorClass::Permanent)),
+                ..runs()
+            },
+            bad(vec![hold(retiring()), Delete]),
+        ),
+        (
             Violation::Stalled,
             run(),
             runs(),
@@ -347,12 +356,13 @@ fn every_violation_has_a_bad_plan() {
         Violation::CreateWithoutUserData => 22,
         Violation::Stalled => 23,
         Violation::CreateAgainUnsaid => 24,
+        Violation::ReplacedForNothing => 25,
     };
     let numbers: HashSet<usize> = cases()
         .iter()
         .map(|(violation, ..)| number(*violation))
         .collect();
-    assert_eq!(numbers, (0..25).collect::<HashSet<_>>());
+    assert_eq!(numbers, (0..26).collect::<HashSet<_>>());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! All that is remembered of a Proxy. Backoff and last failures live in the process.
 
 use super::{Claim, Installation, MachineUid, ProviderName, ProxyId, Slot};
-use serde::{Deserialize, Serialize};
+use crate::proxy_config::DEFAULT_PORT;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use std::net::{IpAddr, SocketAddr};
 
 /// Why a slot may not be taken again by this Proxy.
@@ -30,12 +31,27 @@ pub struct Spent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proven {
     /// Where the proxy answered with our key. Another address or port is not proven by it.
+    #[serde(deserialize_with = "proven_at")]
     pub address: SocketAddr,
     /// The egress address the proof observed, once probes look at it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<IpAddr>,
     /// The generation of the credential that was used; 0 without credentials.
     pub credential_generation: u32,
+}
+
+/// Where it was proven. Records of the first layout before its first release name no port: the next
+/// answer writes down the right one.
+fn proven_at<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let without_port = || {
+        let ip: Option<IpAddr> = text.parse().ok();
+        ip.map(|ip| SocketAddr::new(ip, DEFAULT_PORT))
+    };
+    text.parse()
+        .ok()
+        .or_else(without_port)
+        .ok_or_else(|| D::Error::custom(format!("{text:?} is no address with a port")))
 }
 
 /// Our memory of one Proxy, kept under a version check. Its existence is the finalizer.

@@ -1,8 +1,7 @@
 //! A Proxy that should run.
 
 use super::{
-    Action, Phase, Plan, Waiting, about_to_send, answered, held_back, is_failed, teardown,
-    with_sight,
+    Action, Phase, Plan, Waiting, about_to_send, answered, held_back, teardown, with_sight,
 };
 use crate::{
     backoff::{CRASH_LIMIT, SLOWLY, SOON, doubling, with_jitter},
@@ -20,12 +19,7 @@ pub(super) fn plan(spec: &ProxySpec, record: Option<&Record>, seen: &Observed) -
         None => claim(record, seen),
         Some((record, claim)) => present(spec, record, claim, seen),
     };
-    if let Some(Waiting::Trouble { trouble, .. }) = &plan.waiting
-        && is_failed(trouble.class)
-        && plan.phase != Phase::Running
-    {
-        plan.phase = Phase::Failed;
-    }
+    plan.phase = plan.phase_in_trouble();
     plan
 }
 
@@ -104,8 +98,8 @@ fn present(spec: &ProxySpec, record: &Record, claim: &Claim, seen: &Observed) ->
         return teardown::retire(claim, machine, seen, why);
     }
     // A machine that serves is not taken away before the next one can be made.
-    let stays =
-        seen.user_data_missing.is_some() && matches!(machine.state, MachineState::Running(_));
+    let kept = seen.kept_for().filter(|_| seen.is_outdated(spec));
+    let stays = kept.is_some();
     if claim.provider != spec.provider && !stays {
         return begin_retiring(claim, machine, seen, Retirement::ProviderChanged);
     }
@@ -148,8 +142,22 @@ fn present(spec: &ProxySpec, record: &Record, claim: &Claim, seen: &Observed) ->
         {
             booting(claim, machine, seen)
         }
-        MachineState::Running(_) => running(spec, record, claim, machine, seen),
+        MachineState::Running(_) => {
+            let plan = running(spec, record, claim, machine, seen);
+            match kept {
+                Some(why) => keeping(plan, why),
+                None => plan,
+            }
+        }
     }
+}
+
+/// The plan for a machine that should be another one and has to stay.
+fn keeping(plan: Plan, why: &str) -> Plan {
+    let waiting = plan
+        .waiting
+        .or_else(|| Some(Waiting::ReplacementRefused(why.to_owned())));
+    Plan { waiting, ..plan }
 }
 
 fn creating(step: &str) -> Waiting {

@@ -23,7 +23,7 @@ pub use reason::{Phase, Waiting};
 use crate::{
     backoff::{SLOWLY, SOON},
     machine::{Claim, ErrorClass, ObservedMachine, Proven, SpentWhy, Standing},
-    proxy::{Desired, Intent, Look, Observed, ProviderSight, Recorded},
+    proxy::{Desired, Intent, Look, Observed, ProviderSight, Recorded, Trouble},
 };
 use std::time::Duration;
 
@@ -93,6 +93,28 @@ impl Plan {
         self.recheck = Some(after);
         self
     }
+    /// The plan of which a call failed like this.
+    #[must_use]
+    pub fn in_trouble(&self, trouble: Trouble) -> Self {
+        let looking = false;
+        let mut plan = Self {
+            waiting: Some(Waiting::Trouble { looking, trouble }),
+            ..self.clone()
+        };
+        plan.phase = plan.phase_in_trouble();
+        plan
+    }
+    /// The phase, where nothing more happens until a person acts and no machine serves.
+    fn phase_in_trouble(&self) -> Phase {
+        match (&self.waiting, self.phase) {
+            (Some(Waiting::Trouble { trouble, .. }), Phase::Pending | Phase::Provisioning)
+                if is_failed(trouble.class) =>
+            {
+                Phase::Failed
+            }
+            (_, phase) => phase,
+        }
+    }
     /// Whether nothing is left to do for a Proxy that should be gone.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
@@ -105,6 +127,10 @@ pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
         Recorded::Unreadable(text) => {
             return Plan::new(Phase::Failed)
                 .waiting(Waiting::RecordUnreadable(text.clone()), SLOWLY);
+        }
+        // Whoever is to be forgotten needs no record that fits.
+        Recorded::Held(_) if desired.intent == Intent::Abandon => {
+            return Plan::new(Phase::Deleting).then(Action::ReleaseFinalizer);
         }
         Recorded::Held(record) if record.proxy != desired.proxy => {
             let text = format!(
@@ -121,9 +147,8 @@ pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
         Recorded::Nothing => None,
     };
     match (&desired.intent, record) {
-        (Intent::Abandon, None) => Plan::new(Phase::Gone),
+        (Intent::Abandon, _) => Plan::new(Phase::Gone),
         (Intent::Delete, None) => teardown::unrecorded(seen),
-        (Intent::Abandon, Some(_)) => Plan::new(Phase::Deleting).then(Action::ReleaseFinalizer),
         (Intent::Delete, Some(record)) => teardown::plan(record, seen),
         (Intent::Run(spec), record) => bring_up::plan(spec, record, seen),
         (Intent::Paused(_), _) => bring_up::watch(seen, Waiting::Suspended),
@@ -194,6 +219,6 @@ fn held_back(phase: Phase, seen: &Observed) -> Option<Plan> {
 }
 
 /// Whether repeating the failed call cannot help until someone changed something.
-pub(crate) const fn is_failed(class: ErrorClass) -> bool {
+const fn is_failed(class: ErrorClass) -> bool {
     matches!(class, ErrorClass::Permanent)
 }

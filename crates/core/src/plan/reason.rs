@@ -110,6 +110,8 @@ pub enum Waiting {
     RemovedOutside,
     /// Someone else holds the slot; another one is claimed.
     SlotTaken,
+    /// The machine should be another one, which could not be made, for this reason: it stays.
+    ReplacementRefused(String),
     /// Faults follow each other: the next machine is made later.
     ReplaceBackoff {
         /// How long until then.

@@ -133,7 +133,11 @@ fn remove(
             };
             plan.waiting(why, SOON)
         }
-        MachineState::Unknown { why } => plan.waiting(Waiting::Undecided(why.clone()), SOON),
+        // The record may name the wrong place: `delete` looks for the mark itself, and touches
+        // nothing that it cannot prove ours.
+        MachineState::Unknown { why } => plan
+            .then(Action::Delete)
+            .waiting(Waiting::Undecided(why.clone()), SOON),
         MachineState::NotOwned { restore } => not_owned(restore),
         MachineState::Provisioning | MachineState::Running(_) | MachineState::Stopped(_) => {
             plan.then(Action::Delete).waiting(why, Duration::ZERO)

@@ -309,6 +309,21 @@ fn a_wait_that_a_person_must_end_fails_only_where_no_machine_serves() {
 }
 
 #[test]
+fn a_call_that_can_never_succeed_fails_the_proxy_in_the_same_pass() {
+    for (phase, then) in [
+        (Phase::Pending, Phase::Failed),
+        (Phase::Provisioning, Phase::Failed),
+        (Phase::Running, Phase::Running),
+        (Phase::Deleting, Phase::Deleting),
+    ] {
+        let trouble = |class| crate::support::trouble(class);
+        let plan = Plan::new(phase);
+        assert_eq!(plan.in_trouble(trouble(ErrorClass::Permanent)).phase, then);
+        assert_eq!(plan.in_trouble(trouble(ErrorClass::Busy)).phase, phase);
+    }
+}
+
+#[test]
 fn every_reason_that_a_plan_waits_for_is_on_the_page() {
     let on_page: BTreeSet<&str> = page()
         .iter()
@@ -336,6 +351,7 @@ fn every_reason_that_a_plan_waits_for_is_on_the_page() {
         Reason::NeverReported,
         Reason::SpecChanged,
         Reason::ProviderChanged,
+        Reason::ReplacementRefused,
         Reason::RemovedOutside,
         Reason::SlotTaken,
         Reason::ReplaceBackoff,

@@ -111,7 +111,7 @@ impl ProxyStatus {
 pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
     let record = seen.recorded.record();
     let claim = seen.recorded.claim();
-    let endpoint = endpoint(desired, seen);
+    let endpoint = endpoint(desired, seen).or_else(|| unconfirmed(seen));
     let accepted = accepted(desired, seen, plan);
     let provisioned = provisioned(desired, seen, plan);
     let serving = serving(desired, seen, &provisioned);
@@ -134,7 +134,10 @@ pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
                 .and_then(|m| m.host.clone())
                 .or_else(|| claim.host.clone()),
             attempt: claim.attempt,
-            created_at: seen.machine.seen().and_then(|m| m.created_at),
+            created_at: match seen.machine.seen() {
+                Some(machine) if machine.created_at.is_some() => machine.created_at,
+                _ => seen.history.created_at(claim.attempt),
+            },
         }),
         addresses: match seen.machine.seen().map(|m| &m.state) {
             Some(MachineState::Running(Addresses::Reported { addresses, .. })) => addresses.clone(),
@@ -153,12 +156,26 @@ pub fn status(desired: &Desired, seen: &Observed, plan: &Plan) -> ProxyStatus {
     }
 }
 
+/// Where the proxy answered last, while its machine cannot be seen.
+fn unconfirmed(seen: &Observed) -> Option<SocketAddr> {
+    let unseen = matches!(
+        seen.machine.seen().map(|m| &m.state),
+        None | Some(MachineState::Unknown { .. })
+    );
+    let proven = seen.recorded.record().and_then(|r| r.proven.as_ref());
+    proven.filter(|_| unseen).map(|proven| proven.address)
+}
+
 /// Where the proxy is asked, and where clients connect: the best reported address, else the
-/// proven one while the machine is silent.
+/// proven one while the machine is silent. A machine that was made from another configuration
+/// than is wanted now listens where it was proven.
 pub fn endpoint(desired: &Desired, seen: &Observed) -> Option<SocketAddr> {
-    let wanted_port = desired
-        .spec()
-        .and_then(|s| s.port)
+    let spec = desired.spec();
+    let proven = seen.recorded.record().and_then(|r| r.proven.as_ref());
+    let before = proven.filter(|_| spec.is_none_or(|spec| seen.is_outdated(spec)));
+    let wanted_port = before
+        .map(|proven| proven.address.port())
+        .or_else(|| spec.and_then(|s| s.port))
         .unwrap_or(crate::proxy_config::DEFAULT_PORT);
     match seen.machine.seen().map(|m| &m.state) {
         Some(MachineState::Running(Addresses::Reported { addresses, port })) => addresses
@@ -238,13 +255,12 @@ fn provisioned(desired: &Desired, seen: &Observed, plan: &Plan) -> Condition {
         if let Some(lock) = machine.and_then(|m| m.busy.as_deref()) {
             let _ = write!(message, "; the hypervisor holds it ({lock})");
         }
-        if let Some(what) = &seen.user_data_missing {
-            let _ = write!(
-                message,
-                "; it is not replaced before this is mended: {what}"
-            );
-        }
-        return say(True, Reason::Provisioned, message);
+        let outdated = desired.spec().is_some_and(|spec| seen.is_outdated(spec));
+        let Some(why) = seen.kept_for().filter(|_| outdated) else {
+            return say(True, Reason::Provisioned, message);
+        };
+        let _ = write!(message, "; it is not replaced before this is mended: {why}");
+        return say(True, Reason::ReplacementRefused, message);
     }
     if let Some(waiting) = &plan.waiting {
         let (reason, message) = reason::of(waiting);
@@ -299,15 +315,18 @@ fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condi
     };
     if provisioned.status != True {
         // Not seen is not gone: what was proven stands until the machine is known to be off.
-        return say(
-            if provisioned.status == Unknown {
-                Unknown
-            } else {
-                False
-            },
-            Reason::NotProvisioned,
-            "the machine is not known to run".into(),
-        );
+        let status = if provisioned.status == Unknown {
+            Unknown
+        } else {
+            False
+        };
+        let message = match unconfirmed(seen) {
+            Some(last) => format!(
+                "the machine is not known to run; {last} answered before, and was not asked in the last pass"
+            ),
+            None => "the machine is not known to run".into(),
+        };
+        return say(status, Reason::NotProvisioned, message);
     }
     if seen.credential == CredentialSight::Lost {
         return say(

@@ -82,6 +82,8 @@ reasons! {
     SpecChanged,
     /// The Proxy moved to another provider and the machine is replaced.
     ProviderChanged,
+    /// What is wanted changed, and the next machine could not be made; the one that runs stays.
+    ReplacementRefused,
     /// The machine was deleted by someone else and is made anew.
     RemovedOutside,
     /// Someone else holds the slot; another one is taken.
@@ -248,6 +250,10 @@ pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
             ),
         ),
         Waiting::Replacing(why) => ((*why).into(), replacing(*why).to_owned()),
+        Waiting::ReplacementRefused(why) => (
+            Reason::ReplacementRefused,
+            format!("the machine is not replaced before this is mended: {why}"),
+        ),
         Waiting::RemovedOutside => (
             Reason::RemovedOutside,
             "the machine was deleted by someone else; a new one is made".into(),

@@ -322,7 +322,7 @@ fn a_machine_that_waits_for_user_data_before_it_is_replaced_serves_on_and_says_s
     let seen = Observed {
         user_data_missing: Some("ConfigMap shop/extra lacks the key k: add it".into()),
         serving: answering(),
-        ..seeing(proven(Standing::Started), reporting())
+        ..outdated_at_port(endpoint().port())
     };
     let status = told(&run(), &seen);
     let provisioned = status.condition(ConditionType::Provisioned).unwrap();
@@ -403,4 +403,83 @@ fn the_host_that_was_seen_is_shown_before_the_recorded_one() {
         });
     }
     assert_eq!(shown(&seen), Host::new("node-2"));
+}
+
+/// A machine of a configuration of before, of which a look shows this, proven at another port.
+fn outdated_at_port(port: u16) -> Observed {
+    let record = Record {
+        proven: Some(Proven {
+            address: (endpoint().ip(), port).into(),
+            ..crate::support::proof()
+        }),
+        ..holding(claim(Standing::Started))
+    };
+    let mut seen = seeing(record, reporting());
+    if let Look::Seen(machine) = &mut seen.machine {
+        machine.config_hash = Some(crate::support::hash(9));
+    }
+    seen
+}
+
+#[test]
+fn a_machine_that_is_not_replaced_yet_is_shown_at_the_port_it_was_proven_at() {
+    let paused = desired(Intent::Paused(spec()));
+    let rejected = desired(Intent::Hold(Vec::new()));
+    for desired in [paused, rejected, run()] {
+        let status = told(&desired, &outdated_at_port(40_001));
+        let expected = status.phase == Phase::Running;
+        let port = status.endpoint.map(|endpoint| endpoint.port());
+        assert_eq!(port, Some(40_001), "{:?} {expected}", desired.intent);
+    }
+    // Made from what is wanted: it listens where that says, whatever was proven before.
+    let mut seen = outdated_at_port(40_001);
+    if let Look::Seen(machine) = &mut seen.machine {
+        machine.config_hash = Some(crate::support::hash(1));
+    }
+    assert_eq!(endpoint_port(&run(), &seen), spec().port);
+}
+
+#[test]
+fn what_keeps_a_machine_from_being_replaced_is_its_reason_and_in_words() {
+    let mut seen = outdated_at_port(3128);
+    seen.next = Look::Failed(crate::proxy::Trouble {
+        class: ErrorClass::Permanent,
+        text: "template 9001 is not a template".into(),
+    });
+    let status = told(&run(), &seen);
+    let provisioned = status.condition(ConditionType::Provisioned).unwrap();
+    assert_eq!(provisioned.status, ConditionStatus::True);
+    assert_eq!(provisioned.reason, Reason::ReplacementRefused);
+    let message = &provisioned.message;
+    assert!(message.contains("template 9001 is not"), "{message}");
+}
+
+#[test]
+fn while_a_look_fails_the_last_address_and_age_stay_and_are_said_to_be_unconfirmed() {
+    let record = proven(Standing::Started);
+    let made: jiff::Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+    let mut history = History::default();
+    let seen = ObservedMachine {
+        created_at: Some(made),
+        ..ObservedMachine::only(reporting())
+    };
+    history.note_machine(&record, &seen, crate::support::NOW);
+    let failed = Look::Failed(trouble(ErrorClass::Transient));
+    let undecided = crate::support::showing(crate::support::unknown());
+    for machine in [failed, undecided] {
+        let blind = Observed {
+            machine,
+            history: history.clone(),
+            ..observed(Recorded::Held(record.clone()))
+        };
+        let status = told(&run(), &blind);
+        assert_eq!(status.endpoint, Some(endpoint()));
+        assert_eq!(status.machine.as_ref().unwrap().created_at, Some(made));
+        let serving = status.condition(ConditionType::Serving).unwrap();
+        assert_eq!(serving.status, ConditionStatus::Unknown);
+        let said = format!("{} answered before", endpoint());
+        assert!(serving.message.contains(&said), "{}", serving.message);
+        // It is shown, and not asked.
+        assert_eq!(super::endpoint(&run(), &blind), None);
+    }
 }

@@ -98,10 +98,7 @@ impl Local {
                     offered.insert(socket, offer);
                     return Ok(place);
                 }
-                Ok(PortSight::Taken) => Refusal::Taken,
-                Ok(PortSight::NotHere) => Refusal::NotHere,
-                Ok(PortSight::Forbidden) => Refusal::Forbidden,
-                Err(error) => Refusal::Failed(error.to_string()),
+                sight => Refusal::of(&sight),
             };
             refusals.push((socket, refusal));
         }
@@ -182,7 +179,7 @@ impl Local {
 
 /// Why a place was not proposed.
 #[derive(Debug)]
-enum Refusal {
+pub(super) enum Refusal {
     Ours,
     Taken,
     NotHere,
@@ -190,11 +187,26 @@ enum Refusal {
     Failed(String),
 }
 
+impl Refusal {
+    /// Why a port that is not free is not proposed.
+    pub(super) fn of(sight: &std::io::Result<PortSight>) -> Self {
+        match sight {
+            Ok(PortSight::Free | PortSight::Taken) => Self::Taken,
+            Ok(PortSight::NotHere) => Self::NotHere,
+            Ok(PortSight::Forbidden) => Self::Forbidden,
+            Err(error) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 /// How many refused places are told of: it is for people, and finding a holder is not cheap.
 const TOLD: usize = 8;
 
 /// Each reason once, with the first places that it is about.
-fn in_words(refusals: &[(SocketAddr, Refusal)], holder: impl Fn(SocketAddr) -> String) -> String {
+pub(super) fn in_words(
+    refusals: &[(SocketAddr, Refusal)],
+    holder: impl Fn(SocketAddr) -> String,
+) -> String {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for (socket, refusal) in refusals.iter().take(TOLD) {
         let (place, why) = match refusal {

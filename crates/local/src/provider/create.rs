@@ -98,7 +98,7 @@ impl Local {
             return self.already_runs(&call, &found, directory.as_ref()).await;
         }
         if directory.is_none() {
-            self.meets_preconditions(&call, wanted)?;
+            self.meets_preconditions(OPERATION, call.slot().as_str(), wanted)?;
             if let Some(found) = self.elsewhere_or_here(&call).await? {
                 return self.already_runs(&call, &found, None).await;
             }
@@ -117,7 +117,7 @@ impl Local {
             // Someone starts it, or it runs and no hint says where.
             return self.locked(&call, &directory).await;
         };
-        self.meets_preconditions(&call, wanted)?;
+        self.meets_preconditions(OPERATION, call.slot().as_str(), wanted)?;
         if call.look_at_port()? == PortSight::Taken {
             self.give_up(&call, &directory, &mark, &lock).await?;
         }
@@ -131,14 +131,21 @@ impl Local {
     }
 
     /// What makes a start impossible, before anything is changed (C4).
-    fn meets_preconditions(&self, call: &Creation<'_>, wanted: &WantedMachine) -> Result<()> {
+    /// What a new machine needs of this host, its place aside (C4).
+    pub(super) fn meets_preconditions(
+        &self,
+        operation: Operation,
+        slot: &str,
+        wanted: &WantedMachine,
+    ) -> Result<()> {
+        let error = |class, said: String| Error::new(class, operation, slot, said);
         if wanted.settings.auth == (Auth::None {}) && wanted.settings.clients.is_empty() {
             let said = "neither credentials nor a list of clients: it would be an open proxy";
-            return Err(call.error(ErrorClass::Permanent, said));
+            return Err(error(ErrorClass::Permanent, said.to_owned()));
         }
-        if let Err(error) = access(&self.program, Access::EXEC_OK) {
+        if let Err(why) = access(&self.program, Access::EXEC_OK) {
             let said = format!("{} cannot be run", self.program.display());
-            return Err(call.error(ErrorClass::NeedsOperator, said).caused_by(error));
+            return Err(error(ErrorClass::NeedsOperator, said).caused_by(why));
         }
         // The nearest directory that is there: ours are made with the first machine.
         let root = self.directories.root();
@@ -149,7 +156,7 @@ impl Local {
                 RESERVE_BYTES >> 20,
                 root.display()
             );
-            return Err(call.error(ErrorClass::Capacity, said));
+            return Err(error(ErrorClass::Capacity, said));
         }
         Ok(())
     }

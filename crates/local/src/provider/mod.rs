@@ -9,6 +9,7 @@ mod get;
 mod list;
 mod look;
 mod start;
+mod survey;
 
 use crate::{
     config::Config,
@@ -199,6 +200,10 @@ impl Provider for Local {
         taken: &[Slot],
     ) -> Result<Claim> {
         self.claim_place(key, wanted, attempt, taken).await
+    }
+
+    async fn survey(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Result<()> {
+        self.survey_next(key, claim, wanted)
     }
 
     async fn create(

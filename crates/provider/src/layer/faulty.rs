@@ -170,6 +170,10 @@ impl Provider for Faulty {
         )
         .await
     }
+    async fn survey(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Result<()> {
+        self.play(Operation::Survey, self.inner.survey(key, claim, wanted))
+            .await
+    }
     async fn create(
         &self,
         key: &MachineKey,

@@ -213,6 +213,11 @@ impl Provider for Observed {
         let call = self.inner.claim(key, wanted, attempt, taken);
         self.watch(Operation::Claim, Some(key), None, call).await
     }
+    async fn survey(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Result<()> {
+        let call = self.inner.survey(key, claim, wanted);
+        self.watch(Operation::Survey, Some(key), Some(&claim.slot), call)
+            .await
+    }
     async fn create(
         &self,
         key: &MachineKey,

@@ -6,7 +6,7 @@ use super::{
     gate::RequestKind,
     machine::{CLONE_LOCK, Configured, Lock, Power},
     order::{Order, Trouble},
-    state::Look,
+    state::{Faults, Look},
 };
 use crate::{Operation, Permit, Progress, Proof, Result};
 use egress_core::machine::{Mark, WantedMachine, Whose};
@@ -28,7 +28,27 @@ enum Next {
     Stop(Box<Mark>),
 }
 
+/// What stands in the way of any machine, whatever room there is.
+fn lacks(faults: &Faults) -> Option<Trouble> {
+    if faults.no_quorum {
+        Some(Trouble::no_quorum())
+    } else if let Some(kind) = faults.denied.first() {
+        Some(Trouble::denied(*kind))
+    } else {
+        faults.no_template.then(Trouble::no_template)
+    }
+}
+
 impl Memory {
+    /// Whether the next machine of a key could be made.
+    pub(super) async fn survey_world(&self, key: &MachineKey) -> Result<()> {
+        let call = self.call(Operation::Survey, key.name());
+        let lacks = call.read(|state, _| lacks(&state.faults)).await?;
+        lacks.map_or(Ok(()), |trouble| {
+            Err(call.error(trouble.class, trouble.said))
+        })
+    }
+
     pub(super) async fn create_machine(
         &self,
         key: &MachineKey,
@@ -206,18 +226,7 @@ impl Memory {
             Elsewhere::Undecided(class, said) => return Err(call.error(class, said)),
         }
         let missing = call
-            .read(|state, _| {
-                let faults = &state.faults;
-                if faults.no_quorum {
-                    Some(Trouble::no_quorum())
-                } else if let Some(kind) = faults.denied.first() {
-                    Some(Trouble::denied(*kind))
-                } else if faults.no_template {
-                    Some(Trouble::no_template())
-                } else {
-                    faults.full.then(Trouble::full)
-                }
-            })
+            .read(|state, _| lacks(&state.faults).or_else(|| state.faults.full.then(Trouble::full)))
             .await?;
         missing.map_or(Ok(()), |trouble| {
             Err(call.error(trouble.class, trouble.said))

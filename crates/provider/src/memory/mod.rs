@@ -226,6 +226,9 @@ impl Provider for Memory {
     ) -> Result<Claim> {
         self.claim_slot(key, wanted, attempt, taken).await
     }
+    async fn survey(&self, key: &MachineKey, _: &Claim, _: &WantedMachine) -> Result<()> {
+        self.survey_world(key).await
+    }
     async fn create(
         &self,
         key: &MachineKey,

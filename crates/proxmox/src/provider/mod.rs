@@ -197,6 +197,10 @@ impl Provider for Proxmox {
         self.claim_slot(key, wanted, attempt, taken).await
     }
 
+    async fn survey(&self, key: &MachineKey, claim: &Claim, wanted: &WantedMachine) -> Result<()> {
+        self.survey_next(key, claim, wanted).await
+    }
+
     async fn create(
         &self,
         key: &MachineKey,

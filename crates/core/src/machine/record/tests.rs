@@ -150,3 +150,22 @@ fn a_machine_found_from_an_early_attempt_does_not_take_the_numbers_back() {
     assert_eq!(late.with_claim(claim(Standing::Seen)).last_attempt, 9);
     assert_eq!(holding(claim(Standing::Seen)).last_attempt, 1);
 }
+
+#[test]
+fn a_proof_of_before_that_names_no_port_is_read_and_nonsense_is_not() {
+    let read = |address: &str| {
+        let text = format!(r#"{{"address": {address:?}, "credential_generation": 1}}"#);
+        serde_json::from_str::<Proven>(&text).map(|proven| proven.address.to_string())
+    };
+    for (written, meant) in [
+        ("192.0.2.7", "192.0.2.7:3128"),
+        ("2001:db8::7", "[2001:db8::7]:3128"),
+        ("192.0.2.7:20001", "192.0.2.7:20001"),
+        ("[2001:db8::7]:20001", "[2001:db8::7]:20001"),
+    ] {
+        assert_eq!(read(written).unwrap(), meant);
+    }
+    for nonsense in ["", "here", "192.0.2.7:", "192.0.2.300"] {
+        assert!(read(nonsense).is_err(), "{nonsense}");
+    }
+}

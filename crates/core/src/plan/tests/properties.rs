@@ -250,6 +250,11 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
         1 => Just(CredentialSight::Missing("Secret shop/login is missing".into())),
     ];
     let missing = option::weighted(0.2, Just("ConfigMap shop/extra is missing".to_owned()));
+    let next = prop_oneof![
+        Just(Look::NotAsked),
+        Just(Look::Seen(())),
+        any_class().prop_map(|class| Look::Failed(trouble(class))),
+    ];
     let presence = prop_oneof![
         4 => Just(Presence::Normal),
         1 => Just(Presence::MassDisappearance { absent: 4, of: 5 }),
@@ -266,7 +271,7 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
         any_recorded(),
         any_provider(),
         asked,
-        (credential, missing),
+        (credential, missing, next),
         presence,
         memories,
     )
@@ -276,13 +281,13 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
                 recorded,
                 provider,
                 (look, offer, serving),
-                (credential, user_data_missing),
+                (credential, user_data_missing, next),
                 presence,
                 memories,
             )| {
                 let reachable = provider != ProviderSight::Unconfigured;
                 let promised = recorded.claim().is_some();
-                let next = recorded.record().map_or(1, |r| r.last_attempt + 1);
+                let attempt = recorded.record().map_or(1, |r| r.last_attempt + 1);
                 let mut history = lived(recorded.record(), memories);
                 history.note_record(recorded.record(), NOW);
                 // As `observe` asks: of a Proxy that should be gone only where nothing is
@@ -299,7 +304,7 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
                             Standing::Unsent
                         };
                         Look::Seen(Claim {
-                            attempt: next,
+                            attempt,
                             ..claim(standing)
                         })
                     }
@@ -320,6 +325,7 @@ fn any_world() -> impl Strategy<Value = (Desired, Observed)> {
                     serving,
                     credential,
                     user_data_missing,
+                    next,
                     history,
                 };
                 (desired(intent), seen)

@@ -209,6 +209,23 @@ fn rows_without_a_machine() -> Vec<Row> {
             desired(Intent::Abandon),
             recorded(holding(claim(Standing::Started))),
         ),
+        (
+            "abandoned, record is a copy",
+            desired(Intent::Abandon),
+            recorded(Record::new(
+                uid(),
+                installation(),
+                ProxyId::new("shop", "eu-2").unwrap(),
+            )),
+        ),
+        (
+            "abandoned, record of another installation",
+            desired(Intent::Abandon),
+            recorded(Record {
+                installation: name("other"),
+                ..holding(claim(Standing::Started))
+            }),
+        ),
         ("paused, nothing promised", paused(), nothing()),
         ("rejected, nothing promised", rejected(), nothing()),
         (

@@ -332,6 +332,7 @@ impl World {
             serving,
             credential: CredentialSight::AtHand,
             user_data_missing: None,
+            next: Look::NotAsked,
             history: self.history.clone(),
         }
     }

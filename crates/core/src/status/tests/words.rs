@@ -44,6 +44,7 @@ pub(super) fn waitings() -> Vec<Waiting> {
         Waiting::NotOwned {
             restore: "egress-proxies/v1 {}".into(),
         },
+        Waiting::ReplacementRefused("the template is none".into()),
         Waiting::RemovedOutside,
         Waiting::SlotTaken,
         Waiting::ReplaceBackoff { left },
@@ -90,6 +91,7 @@ PoweredOff: the machine was found stopped and is started again (restart 1 within
 Crashed: the machine was found stopped and is started again (restart 2 within an hour)
 Undecided: node-2 does not answer
 NotOwned: the machine has our name but not our mark and is not touched; if it is ours, restore this line on it: egress-proxies/v1 {}
+ReplacementRefused: the machine is not replaced before this is mended: the template is none
 RemovedOutside: the machine was deleted by someone else; a new one is made
 SlotTaken: someone else holds the slot; another one is claimed
 ReplaceBackoff: machines failed one after another; the next is made in 90 s

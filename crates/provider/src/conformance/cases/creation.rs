@@ -2,7 +2,7 @@
 
 use super::{always, lands_late};
 use crate::{
-    Operation, Progress,
+    Operation, Progress, UserData,
     conformance::{
         Case, Landing, Miss, PowerEvent, Tier,
         trial::{Machine, Trial},
@@ -12,8 +12,10 @@ use crate::{
 use egress_core::{
     ErrorClass, Standing,
     machine::{MachineState, StopReason},
+    proxy_config::{Auth, GENERATED_USER, Verifier},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -72,6 +74,13 @@ pub(super) fn cases() -> Vec<Case> {
             tier: Tier::Extended,
             needs: always,
             run: |t| Box::pin(created_after_failed_tasks(t)),
+        },
+        Case {
+            rule: "C1",
+            title: "create with other credentials keeps the machine, started again where it reads them",
+            tier: Tier::Basic,
+            needs: always,
+            run: |t| Box::pin(created_with_other_credentials(t)),
         },
         Case {
             rule: "C1",
@@ -271,6 +280,33 @@ async fn created_after_failed_tasks(t: Arc<Trial>) -> Verdict {
         ));
     }
     Ok(())
+}
+
+async fn created_with_other_credentials(t: Arc<Trial>) -> Verdict {
+    let provider = t.provider.clone();
+    let mut machine = t.made("a").await?;
+    // Long enough up for a restart to show.
+    t.wait(Duration::from_secs(1)).await;
+    let looked = Instant::now();
+    let before = t.running(&*provider, &mut machine).await?.uptime;
+    machine.wanted.settings.auth = Auth::Basic {
+        verifiers: vec![Verifier::new(GENERATED_USER, "another password")],
+        generation: 2,
+    };
+    t.up(&*provider, &mut machine).await?;
+    let after = t.running(&*provider, &mut machine).await?.uptime;
+    if let (Some(before), Some(after)) = (before, after) {
+        let restarted = after < before + looked.elapsed() / 2;
+        let rereads = t.caps.user_data == UserData::ProcessArguments;
+        require!(
+            restarted == rereads,
+            "up for {before:?}, then asked for with other credentials, and now up for {after:?}"
+        );
+    }
+    t.alone(&machine).await?;
+    let again = t.create_once(&*provider, &mut machine).await??;
+    require!(again == Progress::Done, "asked again it answered {again:?}");
+    t.down(&*provider, &mut machine).await
 }
 
 async fn started_again(t: Arc<Trial>) -> Verdict {

@@ -79,6 +79,13 @@ pub(super) fn cases() -> Vec<Case> {
             run: |t| Box::pin(broken_precondition(t)),
         },
         Case {
+            rule: "C4",
+            title: "what create would refuse for the next machine, survey refuses while this one runs",
+            tier: Tier::Extended,
+            needs: always,
+            run: |t| Box::pin(surveyed(t)),
+        },
+        Case {
             rule: "C5",
             title: "a mutating request whose answer is lost is not sent twice by one call",
             tier: Tier::Extended,
@@ -259,6 +266,33 @@ async fn broken_precondition(t: Arc<Trial>) -> Verdict {
         "check does not find the missing precondition: {report:?}"
     );
     Ok(())
+}
+
+async fn surveyed(t: Arc<Trial>) -> Verdict {
+    let mut machine = t.made("a").await?;
+    let survey = async || {
+        let call = t
+            .provider
+            .survey(&machine.key, &machine.claim, &machine.wanted);
+        t.call(Operation::Survey, call).await
+    };
+    let before = t.sent().await?;
+    survey().await??;
+    t.world()?.break_precondition().await?;
+    t.catch_up().await?;
+    let lasting = [
+        ErrorClass::Permanent,
+        ErrorClass::Unauthorized,
+        ErrorClass::NeedsOperator,
+    ];
+    let answer = survey().await?;
+    refused_as("survey without a precondition", answer, &lasting)?;
+    t.world()?.heal().await?;
+    t.catch_up().await?;
+    survey().await??;
+    t.nothing_sent_since(before, "survey").await?;
+    t.running(&*t.provider.clone(), &mut machine).await?;
+    t.down(&*t.provider.clone(), &mut machine).await
 }
 
 async fn sent_once(t: Arc<Trial>) -> Verdict {

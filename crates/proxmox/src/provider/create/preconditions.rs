@@ -1,9 +1,70 @@
 //! What is looked at before the first mutating request.
 
 use super::Creation;
-use crate::provider::{check::reserved, grammar::boot_disk, shared::Elsewhere, survey::Survey};
-use egress_core::ErrorClass;
-use egress_provider::Result;
+use crate::provider::{
+    Proxmox,
+    call::Call,
+    check::reserved,
+    grammar::boot_disk,
+    shared::{Elsewhere, PERIOD},
+    survey::{Survey, TemplateSight},
+};
+use egress_core::{Claim, ErrorClass, MachineKey, machine::WantedMachine};
+use egress_provider::{CheckReason, Operation, Result};
+
+impl Proxmox {
+    /// Whether the machine that follows the one of a claim could be made.
+    pub(in crate::provider) async fn survey_next(
+        &self,
+        key: &MachineKey,
+        claim: &Claim,
+        wanted: &WantedMachine,
+    ) -> Result<()> {
+        let call = self.call(Operation::Survey, claim.slot.as_str());
+        let snapshot = call.snapshot(PERIOD).await?;
+        if claim.provider == self.name {
+            call.same_cluster(&claim.cluster, &snapshot)?;
+        }
+        call.has_quorum(&snapshot)?;
+        let survey = call
+            .survey(false)
+            .await
+            .map_err(|why| call.no_survey(why))?;
+        let mut findings = self.findings(&survey, None);
+        // Room and VMID come free with the machine that goes.
+        findings.retain(|finding| {
+            !matches!(
+                finding.reason,
+                CheckReason::LowCapacity | CheckReason::RangeInvalid
+            )
+        });
+        call.refuse_on(&findings)?;
+        for template in &survey.templates {
+            call.disk_fits(template, wanted)?;
+        }
+        call.render_seed(key, claim, wanted).map(|_| ())
+    }
+}
+
+impl Call<'_> {
+    /// Disks only grow: one that is asked for smaller than the template's is refused.
+    fn disk_fits(&self, template: &TemplateSight, wanted: &WantedMachine) -> Result<()> {
+        let read = template.config.as_ref().ok();
+        let bytes = read
+            .and_then(|read| boot_disk(&read.keys, &self.provider.config.seed_drive))
+            .and_then(|(_, drive)| drive.bytes)
+            .unwrap_or(0);
+        let least = bytes.div_ceil(1 << 30);
+        if u64::from(wanted.size.disk_gib) >= least {
+            return Ok(());
+        }
+        let said = format!(
+            "spec.machine.diskGiB: {}: the disk of template {} has {least} GiB and cannot shrink: ask for {least} or more",
+            wanted.size.disk_gib, template.vmid
+        );
+        Err(self.error(ErrorClass::Permanent, said))
+    }
+}
 
 impl Creation<'_> {
     /// All that this and every later step needs, before the first mutating request (C4).
@@ -35,6 +96,9 @@ impl Creation<'_> {
             .await
             .map_err(|why| call.no_survey(why))?;
         call.refuse_on(&provider.findings(&survey, Some(&self.node)))?;
+        if let Some(template) = survey.template_on(&self.node) {
+            call.disk_fits(template, self.wanted)?;
+        }
         self.has_room(&survey)
     }
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     backoff::CRASH_WINDOW,
     machine::{ErrorClass, MachineState, Retirement, Standing, StopReason},
-    proxy::{Look, Observed, ProviderSight},
+    proxy::{CredentialSight, Look, Observed, ProviderSight},
     support::{
         SETTLE, claim, gone, holding, in_progress, not_owned, proven, record, reporting, run, secs,
         seeing, trouble, unknown,
@@ -101,6 +101,27 @@ pub(super) fn rows_of_a_lost_machine() -> Vec<Row> {
             without_user_data(outdated(was(), reporting())),
         ),
         (
+            "spec changed, runs, next one refused",
+            run(),
+            refusing(outdated(was(), reporting())),
+        ),
+        (
+            "spec changed, runs, next one can be made",
+            run(),
+            Observed {
+                next: Look::Seen(()),
+                ..outdated(was(), reporting())
+            },
+        ),
+        (
+            "spec changed, runs, Secret missing",
+            run(),
+            Observed {
+                credential: CredentialSight::Missing("Secret shop/login is missing".into()),
+                ..outdated(was(), reporting())
+            },
+        ),
+        (
             "spec changed, half made",
             run(),
             outdated(
@@ -124,11 +145,24 @@ pub(super) fn rows_of_a_lost_machine() -> Vec<Row> {
             seeing(was(), reporting()),
         ),
         (
+            "moved to another provider, next one refused",
+            moved(),
+            refusing(seeing(was(), reporting())),
+        ),
+        (
             "moved to another provider, user data missing",
             moved(),
             without_user_data(seeing(was(), reporting())),
         ),
     ]
+}
+
+/// Where the next machine could not be made.
+fn refusing(seen: Observed) -> Observed {
+    Observed {
+        next: Look::Failed(trouble(ErrorClass::Permanent)),
+        ..seen
+    }
 }
 
 /// Rows of a machine that makes place for another one.
