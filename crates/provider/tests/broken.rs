@@ -492,7 +492,7 @@ each_breaks_its_rule! {
     a_provider_that_overwrites_strangers_fails: OverwritesStrangers breaks_only "C2";
     a_provider_that_calls_a_locked_machine_absent_fails: CallsLockedAbsent breaks "C3";
     a_provider_that_checks_nothing_fails: ChecksNothing breaks_only "C4";
-    a_provider_that_surveys_nothing_fails: SurveysNothing breaks_only "C4";
+    a_provider_that_surveys_nothing_fails: SurveysNothing breaks "C4";
     a_provider_that_sends_each_request_twice_fails: SendsEachRequestTwice breaks "C5";
     a_provider_that_calls_an_unconfigured_machine_running_fails: CallsUnconfiguredRunning breaks_only "C6";
     a_provider_that_leaves_things_when_reading_fails: LeavesThingsWhenReading breaks "G1";

@@ -99,6 +99,11 @@ async fn hanging(t: Arc<Trial>) -> Verdict {
             "claim while all hangs",
             t.call(Operation::Claim, call).await?,
         )?;
+        let call = provider.survey(&machine.key, &machine.claim, &machine.wanted);
+        refused(
+            "survey while all hangs",
+            t.call(Operation::Survey, call).await?,
+        )?;
         refused(
             "create while all hangs",
             t.create_once(&*provider, &mut unmade).await?,
@@ -377,6 +382,11 @@ async fn errors_name_their_operation(t: Arc<Trial>) -> Verdict {
         Operation::Claim,
         refused("claim", t.call(Operation::Claim, call).await?)?,
     ));
+    let call = provider.survey(&machine.key, &machine.claim, &machine.wanted);
+    errors.push((
+        Operation::Survey,
+        refused("survey", t.call(Operation::Survey, call).await?)?,
+    ));
     let create = t.create_once(&*provider, &mut unmade).await?;
     errors.push((Operation::Create, refused("create", create)?));
     let list = t.call(Operation::List, provider.list(&recorded)).await?;
@@ -418,6 +428,9 @@ async fn counted_and_traced(t: Arc<Trial>) -> Verdict {
         observed.check().await?;
         t.up(&observed, &mut machine).await?;
         t.running(&observed, &mut machine).await?;
+        observed
+            .survey(&machine.key, &machine.claim, &machine.wanted)
+            .await?;
         observed.list(&[machine.recorded()]).await?;
         t.sealed(&observed, &mut machine).await?;
         t.down(&observed, &mut machine).await
