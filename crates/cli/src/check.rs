@@ -6,7 +6,7 @@ use crate::{
     wording::counted,
 };
 use egress_core::Identity;
-use egress_provider::{Report, Severity};
+use egress_provider::{CheckFinding, Report, Severity};
 use egress_proxmox::{Payload, Proxmox, client::record::capture};
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,18 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
             .check()
             .await
             .map_err(|e| Failure::failed(format!("{}: {}", provider.name(), e.chain())))?;
-        reports.push((provider.name().to_string(), provider.kind(), report));
+        let name = provider.name().to_string();
+        let at = config
+            .providers
+            .iter()
+            .position(|b| b.name.as_str() == name);
+        let block = format!("providers[{}].{}", at.unwrap_or_default(), provider.kind());
+        reports.push(Checked {
+            name,
+            kind: provider.kind(),
+            block,
+            report,
+        });
     }
     match arguments.output {
         crate::get::Output::Json => println!("{}", json(&reports)),
@@ -55,7 +66,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let bad = reports
         .iter()
-        .filter(|(_, _, r)| r.reason() != egress_provider::CheckReason::Ready);
+        .filter(|checked| checked.report.reason() != egress_provider::CheckReason::Ready);
     match bad.count() {
         0 => Ok(()),
         n => Err(Failure::failed(format!(
@@ -96,8 +107,28 @@ async fn record(config: &Config, identity: &Identity, dir: &Path) -> Result<(), 
     Ok(())
 }
 
-fn print(reports: &[(String, &'static str, Report)]) {
-    for (name, kind, report) in reports {
+/// What the check of one provider said.
+struct Checked {
+    name: String,
+    kind: &'static str,
+    /// The path of its block in the configuration.
+    block: String,
+    report: Report,
+}
+
+impl Checked {
+    /// The whole path of what a finding is about.
+    fn path(&self, finding: &CheckFinding) -> Option<String> {
+        let field = finding.field.as_ref()?;
+        Some(format!("{}.{field}", self.block))
+    }
+}
+
+fn print(reports: &[Checked]) {
+    for checked in reports {
+        let Checked {
+            name, kind, report, ..
+        } = checked;
         let version = report.version.as_deref().unwrap_or("-");
         println!("{name} ({kind}, {version}): {}", report.reason());
         for finding in &report.findings {
@@ -105,18 +136,25 @@ fn print(reports: &[(String, &'static str, Report)]) {
                 Severity::Error => "error",
                 Severity::Warning => "warning",
             };
+            let path = checked.path(finding).map(|path| format!("{path}: "));
             println!(
-                "  {severity} {}: {}: {}",
-                finding.reason, finding.found, finding.remedy
+                "  {severity} {}: {}{}: {}",
+                finding.reason,
+                path.unwrap_or_default(),
+                finding.found,
+                finding.remedy
             );
         }
     }
 }
 
-fn json(reports: &[(String, &'static str, Report)]) -> serde_json::Value {
+fn json(reports: &[Checked]) -> serde_json::Value {
     reports
         .iter()
-        .map(|(name, kind, report)| {
+        .map(|checked| {
+            let Checked {
+                name, kind, report, ..
+            } = checked;
             let findings: Vec<_> = report
                 .findings
                 .iter()
@@ -124,6 +162,7 @@ fn json(reports: &[(String, &'static str, Report)]) -> serde_json::Value {
                     serde_json::json!({
                         "reason": f.reason.as_str(),
                         "severity": match f.severity { Severity::Error => "error", Severity::Warning => "warning" },
+                        "path": checked.path(f),
                         "found": f.found,
                         "remedy": f.remedy,
                     })

@@ -34,3 +34,39 @@ impl SharedListing {
         listed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support;
+    use egress_core::ErrorClass;
+    use egress_provider::{
+        Operation,
+        layer::{CallMetrics, Observed},
+        memory::{Network, Physics, World},
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_at_about_the_same_time_shares_one_listing_or_one_failure() {
+        let world = World::new(Physics::default());
+        let metrics = CallMetrics::default();
+        let provider = Observed::new(support::provider("mem", &world), &metrics);
+        let count = |class| metrics.count(provider.name(), Operation::List, class);
+        let shared = SharedListing::default();
+        for (network, class) in [
+            (Network::Up, None),
+            (Network::Down, Some(ErrorClass::Transient)),
+        ] {
+            world.set_network(network);
+            let ask = || shared.get(&provider, &[]);
+            let (one, two, three) = tokio::join!(ask(), ask(), ask());
+            assert_eq!(one.is_ok(), class.is_none());
+            assert_eq!((&one, &two), (&two, &three));
+            assert_eq!(count(class), 1);
+            tokio::time::sleep(LIFETIME).await;
+        }
+        world.set_network(Network::Up);
+        assert!(shared.get(&provider, &[]).await.is_ok());
+        assert_eq!(count(None), 2, "an old one is not shared");
+    }
+}

@@ -83,6 +83,9 @@ pub struct CheckFinding {
     pub reason: CheckReason,
     /// Whether it stands in the way.
     pub severity: Severity,
+    /// The field of the provider's block of the configuration that it is about, as a path within
+    /// the block (`reserve.memoryMiB`); `None`: it is about no field.
+    pub field: Option<String>,
     /// What was found, for people.
     pub found: String,
     /// What to do about it, for people.
@@ -96,6 +99,15 @@ pub struct Report {
     pub version: Option<String>,
     /// All findings; none means ready.
     pub findings: Vec<CheckFinding>,
+}
+
+impl CheckFinding {
+    /// The same, about this field of the block.
+    #[must_use]
+    pub fn at(mut self, field: &str) -> Self {
+        self.field = Some(field.to_owned());
+        self
+    }
 }
 
 impl Report {

@@ -5,7 +5,7 @@ mod bench;
 #[allow(dead_code, reason = "other tests need more of it")]
 mod scene;
 
-use egress_provider::{CheckFinding, CheckReason, Severity};
+use egress_provider::{CheckFinding, CheckReason, Provider, Severity};
 use egress_proxmox::Config;
 use egress_proxmox_sim::world::{AclSetup, Setup};
 use scene::Scene;
@@ -129,4 +129,88 @@ async fn a_vnet_whose_zone_is_not_told_is_said_to_be_unchecked() {
         found.0[0].remedy.contains("/sdn/zones/ZONE/vnet1/4"),
         "{found:#?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_node_that_lacks_quorum_is_not_ready() {
+    let status = json!([
+        {"type": "cluster", "id": "cluster", "name": "lab", "quorate": 0, "nodes": 2, "version": 3},
+        {"type": "node", "id": "node/pve1", "name": "pve1", "online": 1, "local": 1, "nodeid": 1},
+    ]);
+    let told = [answer("/cluster/status", &status)];
+    let found = findings(Setup::default(), |_| {}, &told).await;
+    let missing = found.find(CheckReason::NoQuorum, "no quorum");
+    let severity = missing.map(|finding| finding.severity);
+    assert_eq!(severity, Some(Severity::Error), "{found:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserve_that_no_node_can_keep_is_told_with_its_field() {
+    let greedy = |config: &mut Config| config.reserve.memory_mib = 1 << 30;
+    let found = findings(Setup::default(), greedy, &[]).await;
+    let told = found.find(CheckReason::ConfigInvalid, "no node has more than");
+    let field = told.and_then(|finding| finding.field.as_deref());
+    assert_eq!(field, Some("reserve.memoryMiB"), "{found:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finding_names_the_field_that_mends_it() {
+    let gone = |config: &mut Config| {
+        config.storage = "nowhere".to_owned();
+        config.bridge = Some("vmbr9".to_owned());
+    };
+    let plain =
+        json!({"do": "set-key", "vmid": 9000, "key": "hookscript", "value": "local:snippets/x"});
+    let found = findings(Setup::default(), gone, &[plain]).await;
+    for (reason, field) in [
+        (CheckReason::StorageUnavailable, "storage"),
+        (CheckReason::NetworkInvalid, "bridge"),
+        (CheckReason::TemplateInvalid, "template"),
+    ] {
+        let told = found.find(reason, "").and_then(|f| f.field.as_deref());
+        assert_eq!(told, Some(field), "{found:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_token_and_a_missing_authority_are_told_together_and_in_plain_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config {
+        token_file: directory.path().join("no-token"),
+        ca_file: directory.path().join("no-ca.pem"),
+        ..bench::config(directory.path())
+    };
+    let payload = egress_proxmox::Payload::new(None);
+    let provider = egress_proxmox::Proxmox::new(bench::name(), bench::identity(), config, payload);
+    let found = provider.check().await.unwrap().findings;
+    let told: Vec<_> = found
+        .iter()
+        .map(|finding| (finding.reason, finding.field.as_deref()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (CheckReason::Unauthorized, Some("tokenFile")),
+            (CheckReason::CertificateInvalid, Some("caFile")),
+        ]
+    );
+    for finding in &found {
+        assert!(!finding.found.contains("GET "), "{finding:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_smaller_than_the_templates_is_refused_before_anything_is_made() {
+    let scene = Scene::new(Setup::default()).await;
+    let mut small = scene.of("small");
+    small.wanted.size.disk_gib = 1;
+    let mut claim = small.claim().await;
+    let survey = small.provider.survey(&small.key, &claim, &small.wanted);
+    let create = small.create_once(&mut claim).await;
+    for refused in [survey.await.unwrap_err(), create.unwrap_err()] {
+        assert_eq!(refused.class(), egress_core::ErrorClass::Permanent);
+        let said = "spec.machine.diskGiB: 1: the disk of template 9000 has";
+        assert!(refused.chain().contains(said), "{}", refused.chain());
+    }
+    assert_eq!(scene.mutations(), Vec::<String>::new());
 }

@@ -1,4 +1,5 @@
 mod forgetting;
+mod replacement;
 mod user_data;
 
 use super::{

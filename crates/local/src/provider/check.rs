@@ -59,6 +59,7 @@ impl Local {
         findings.push(CheckFinding {
             reason: CheckReason::NetworkInvalid,
             severity,
+            field: Some("addresses".to_owned()),
             found: format!("not on this host: {}", missing.join(", ")),
             remedy: "add the address to an interface, or take it out of the configuration"
                 .to_owned(),
@@ -86,6 +87,7 @@ impl Local {
             findings.push(CheckFinding {
                 reason: CheckReason::RangeInvalid,
                 severity: Severity::Warning,
+                field: Some("portRange".to_owned()),
                 found: format!(
                     "portRange {}-{} overlaps {low}-{high}, where the kernel takes the ports of outgoing connections from",
                     range.from, range.to
@@ -155,6 +157,7 @@ impl Local {
             findings.push(CheckFinding {
                 reason: CheckReason::StorageUnavailable,
                 severity: Severity::Warning,
+                field: None,
                 found: format!(
                     "{} bears no mark",
                     root.join(directory.slot.as_str()).display()
@@ -195,6 +198,7 @@ fn fault(reason: CheckReason, found: String, remedy: &str) -> CheckFinding {
     CheckFinding {
         reason,
         severity: Severity::Error,
+        field: None,
         found,
         remedy: remedy.to_owned(),
     }

@@ -109,6 +109,7 @@ fn error(reason: CheckReason, found: impl Into<String>, remedy: &str) -> CheckFi
     CheckFinding {
         reason,
         severity: Severity::Error,
+        field: None,
         found,
         remedy,
     }

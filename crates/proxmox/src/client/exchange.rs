@@ -106,6 +106,11 @@ impl Client {
         &self.shared.urls
     }
 
+    /// What is wrong with the file of the authority, if anything is.
+    pub(crate) fn ca_trouble(&self) -> Option<String> {
+        self.shared.wire.ca_trouble()
+    }
+
     /// Sends a read and reads its answer.
     pub(crate) async fn read<T: Answered>(&self, call: &Call) -> Result<T, Failure> {
         let ready = self.ready(call)?;

@@ -117,6 +117,10 @@ impl Wire for HttpsWire {
             Reuse::Fresh => alone(clients.connector, request).await,
         }
     }
+
+    fn ca_trouble(&self) -> Option<String> {
+        self.ca.config().err()
+    }
 }
 
 async fn pooled(clients: &Clients, request: WireRequest) -> Result<WireAnswer, WireError> {

@@ -16,6 +16,11 @@ use tokio::time::Instant;
 pub trait Wire: Send + Sync {
     /// Sends it once and waits for the whole answer, until `request.deadline`.
     async fn send(&self, request: WireRequest) -> Result<WireAnswer, WireError>;
+    /// What is wrong with the authorities that certificates are checked against, if anything
+    /// is: known without sending.
+    fn ca_trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Which connection a request may use.

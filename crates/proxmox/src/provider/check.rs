@@ -34,7 +34,14 @@ impl Proxmox {
                 report.version = Some(survey.version.text.clone());
                 report.findings = self.findings(&survey, None);
             }
-            Err(NoSurvey::Failed(failure)) => report.findings.push(of_failure(&failure)),
+            Err(NoSurvey::Failed(failure)) => {
+                report.findings.push(of_failure(&failure));
+                // The token is read first, and what is wrong with it hides the other file.
+                let unread = (failure.kind == Kind::TokenUnusable)
+                    .then(|| self.client.ca_trouble())
+                    .flatten();
+                report.findings.extend(unread.map(ca_unusable));
+            }
             Err(NoSurvey::Error(error)) => report.findings.push(of_error(&error)),
         }
         Ok(report)
@@ -42,7 +49,7 @@ impl Proxmox {
 
     /// All findings; with a node, only what matters to a machine there.
     pub(super) fn findings(&self, survey: &Survey, node: Option<&NodeName>) -> Vec<CheckFinding> {
-        let mut findings = Findings(Vec::new());
+        let mut findings = Findings::default();
         let config = &self.config;
         findings.version(survey);
         findings.cluster(survey);
@@ -51,6 +58,7 @@ impl Proxmox {
         findings.storages(config, survey, node);
         findings.network(config, survey, node);
         findings.pool_and_range(config, survey);
+        findings.memory(config, survey);
         findings.tags(
             survey,
             &names::installation_tag(&self.identity.installation),
@@ -136,7 +144,20 @@ fn of_failure(failure: &Failure) -> CheckFinding {
             "see that the API servers in `urls` run and can be reached from here",
         ),
     };
-    fault(reason, failure.to_string(), remedy)
+    // What was asked is of no use to people.
+    let found = match failure.status {
+        Some(status) => format!("{status} {}", failure.said),
+        None => failure.said.clone(),
+    };
+    fault(reason, found, remedy)
+}
+
+fn ca_unusable(why: String) -> CheckFinding {
+    fault(
+        CheckReason::CertificateInvalid,
+        why,
+        "give in `caFile` the authority that signed the host's certificate",
+    )
 }
 
 fn of_error(error: &Error) -> CheckFinding {
@@ -162,14 +183,48 @@ fn fault(reason: CheckReason, found: impl Into<String>, remedy: impl Into<String
     CheckFinding {
         reason,
         severity: Severity::Error,
+        field: field_of(reason).map(str::to_owned),
         found: found.into(),
         remedy: remedy.into(),
     }
 }
 
+/// The field that a reason speaks of, unless something more exact is said.
+const fn field_of(reason: CheckReason) -> Option<&'static str> {
+    match reason {
+        CheckReason::Unreachable => Some("urls"),
+        CheckReason::CertificateInvalid => Some("caFile"),
+        CheckReason::Unauthorized => Some("tokenFile"),
+        CheckReason::TemplateInvalid => Some("template"),
+        CheckReason::NetworkInvalid => Some("bridge"),
+        CheckReason::PoolInvalid => Some("pool"),
+        CheckReason::RangeInvalid => Some("vmidRange"),
+        CheckReason::Ready
+        | CheckReason::MissingPrivileges
+        | CheckReason::StorageUnavailable
+        | CheckReason::NodeInvalid
+        | CheckReason::VersionUnsupported
+        | CheckReason::DomainTypeInvalid
+        | CheckReason::TagNotAllowed
+        | CheckReason::VisibilityLimited
+        | CheckReason::ClockSkewed
+        | CheckReason::NoQuorum
+        | CheckReason::ClusterChanged
+        | CheckReason::LowCapacity
+        | CheckReason::ConfigInvalid => None,
+    }
+}
+
+#[derive(Default)]
 struct Findings(Vec<CheckFinding>);
 
 impl Findings {
+    /// What was found since there were so many is about this field.
+    fn since(&mut self, count: usize, field: &str) {
+        for finding in &mut self.0[count..] {
+            finding.field = Some(field.to_owned());
+        }
+    }
     fn fault(&mut self, reason: CheckReason, found: impl Into<String>, remedy: impl Into<String>) {
         self.0.push(fault(reason, found, remedy));
     }
@@ -193,7 +248,7 @@ impl Findings {
 
     fn cluster(&mut self, survey: &Survey) {
         // Where it is not known, the privilege that is missing is named with the others.
-        if survey.snapshot.quorate == Ok(false) {
+        if survey.snapshot.quorate == Ok(false) || survey.alone_without_quorum {
             self.fault(
                 CheckReason::NoQuorum,
                 "the cluster has no quorum",
@@ -253,7 +308,9 @@ impl Findings {
                 "name a template that exists, and grant the token VM.Audit on it",
             );
         }
-        for template in &survey.templates {
+        let several = config.template.is_none();
+        for (index, template) in survey.templates.iter().enumerate() {
+            let before = self.0.len();
             if node.is_some() && survey.templates.len() > 1 && node != Some(&template.node) {
                 continue;
             }
@@ -289,6 +346,12 @@ impl Findings {
                     "name a template that exists on that node",
                 ),
             }
+            let field = if several {
+                format!("templates[{index}]")
+            } else {
+                "template".to_owned()
+            };
+            self.since(before, &field);
         }
     }
 
@@ -408,6 +471,7 @@ impl Findings {
                 ("isoStorage", "iso")
             };
             let at = format!("{field} {} on {}", sight.storage, sight.node);
+            let before = self.0.len();
             match &sight.status {
                 Ok(status) => self.storage(config, &at, status, content),
                 Err(failure) if matches!(failure.kind, Kind::Forbidden { .. }) => {}
@@ -417,6 +481,7 @@ impl Findings {
                     "name a storage that the node has",
                 ),
             }
+            self.since(before, field);
         }
     }
 
@@ -545,6 +610,27 @@ impl Findings {
         }
     }
 
+    /// A reserve that no node can ever keep is a slip of the pen.
+    fn memory(&mut self, config: &Config, survey: &Survey) {
+        let nodes = &survey.snapshot.nodes;
+        let most = nodes.iter().map(|node| node.memory.map(|(total, _)| total));
+        // Where one is not told, it may be large enough.
+        let most = most.collect::<Option<Vec<u64>>>().unwrap_or_default();
+        let Some(most) = most.into_iter().max().map(|bytes| bytes >> 20) else {
+            return;
+        };
+        let reserve = config.reserve.memory_mib;
+        if reserve >= most {
+            let before = self.0.len();
+            self.fault(
+                CheckReason::ConfigInvalid,
+                format!("{reserve} MiB stay reserved, and no node has more than {most} MiB"),
+                format!("reserve less than {most} MiB: what is left is for machines"),
+            );
+            self.since(before, "reserve.memoryMiB");
+        }
+    }
+
     fn tags(&mut self, survey: &Survey, own: &str) {
         let Ok(options) = &survey.options else { return };
         let restricted = options
@@ -569,11 +655,13 @@ impl Findings {
 
     fn payload(&mut self, config: &Config, is_there: bool) {
         if config.guest_agent == GuestAgent::Package && !is_there {
+            let before = self.0.len();
             self.fault(
                 CheckReason::ConfigInvalid,
                 "`guestAgent: package` needs the static proxyd, which is not there",
                 super::seed::NO_PAYLOAD,
             );
+            self.since(before, "guestAgent");
         }
     }
 }

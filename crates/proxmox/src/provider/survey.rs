@@ -41,6 +41,8 @@ pub(super) struct Survey {
     pub(super) at: Instant,
     pub(super) version: Version,
     pub(super) snapshot: Arc<Snapshot>,
+    /// The cluster has one node and says that it lacks quorum; looked at by `check` alone.
+    pub(super) alone_without_quorum: bool,
     /// What the token may do, by path.
     pub(super) privileges: BTreeMap<String, Privileges>,
     pub(super) templates: Vec<TemplateSight>,
@@ -118,6 +120,15 @@ impl Call<'_> {
         };
         let snapshot = self.snapshot(age).await.map_err(NoSurvey::Error)?;
 
+        // The list of a single node says nothing of it, and its own answer costs a request.
+        let alone = fresh && snapshot.nodes.len() == 1;
+        let status = if alone {
+            shown(client.cluster_status().await)?.ok()
+        } else {
+            None
+        };
+        let alone_without_quorum = status.is_some_and(|status| !status.quorate);
+
         let places = self.provider.template_places(&snapshot);
         let mut templates = Vec::new();
         for (node, vmid) in &places {
@@ -168,6 +179,7 @@ impl Call<'_> {
             at,
             version,
             snapshot,
+            alone_without_quorum,
             privileges: BTreeMap::new(),
             templates,
             storages,
