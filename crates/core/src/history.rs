@@ -94,8 +94,6 @@ pub struct History {
     spent: BTreeMap<u32, Duration>,
     /// Probes in a row that failed.
     serving_faults: u32,
-    /// First sight of a blank record.
-    blank: Option<Duration>,
     /// When the machine of this attempt was made, for people.
     created: Option<(u32, jiff::Timestamp)>,
 }
@@ -112,7 +110,6 @@ impl History {
             };
             return;
         };
-        self.blank = record.is_blank().then(|| self.blank.unwrap_or(now));
         let attempt = record.claim.as_ref().map(|claim| claim.attempt);
         if attempt != self.attempt {
             self.attempt = attempt;
@@ -323,12 +320,6 @@ impl History {
             }
             _ => Duration::ZERO,
         }
-    }
-
-    /// How much longer a create of a record that was lost may still land: the settle bound from
-    /// this process's first sight of the blank one.
-    pub fn lost_may_land_for(&self, settle: Duration, now: Duration) -> Duration {
-        (self.blank.unwrap_or(now) + settle).saturating_sub(now)
     }
 
     /// The failure that still forbids another call, if any: that of a look before that of an

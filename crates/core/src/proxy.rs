@@ -276,8 +276,7 @@ pub struct Observed {
     /// The machine at the claim; asked when there is a claim.
     pub machine: Look<ObservedMachine>,
     /// A new claim; asked when there is none and one is wanted. For a Proxy that should be
-    /// gone and has no record, or a blank one: the claim of a machine that bears its mark all the
-    /// same.
+    /// gone and has no record: the claim of a machine that bears its mark all the same.
     pub offer: Look<Claim>,
     /// Whether many machines vanished at once; asked when a known machine is absent.
     pub presence: Presence,

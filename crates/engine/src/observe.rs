@@ -112,11 +112,7 @@ pub(crate) async fn observe(
     if asked && let Some(lane) = &lane {
         look(eyes, desired, lane, now, history, &mut seen).await;
     }
-    let blank = readable && seen.recorded.record().is_some_and(Record::is_blank);
-    if desired.intent == Intent::Delete && (seen.recorded == Recorded::Nothing || blank) {
-        if blank {
-            seen.provider = longest(eyes.providers);
-        }
+    if desired.intent == Intent::Delete && seen.recorded == Recorded::Nothing {
         seen.offer = lost(eyes.providers, desired, now, history).await;
     }
     seen.history = history.clone();
@@ -165,18 +161,6 @@ async fn lost(
         }
     }
     Look::NotAsked
-}
-
-/// The provider whose creates may land the latest: any of them may have been asked.
-fn longest(providers: &Providers) -> ProviderSight {
-    let sights = providers.all().into_iter().map(|lane| sight(&lane));
-    let settle = |sight: &ProviderSight| match sight {
-        ProviderSight::Configured { settle, .. } => *settle,
-        ProviderSight::Unconfigured => Duration::ZERO,
-    };
-    sights
-        .max_by_key(settle)
-        .unwrap_or(ProviderSight::Unconfigured)
 }
 
 fn sight(lane: &ProviderLane) -> ProviderSight {

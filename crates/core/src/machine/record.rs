@@ -97,11 +97,6 @@ impl Record {
             proven: None,
         }
     }
-    /// Whether it says nothing but whose it is: the finalizer is held, and what was promised, if
-    /// anything, was lost.
-    pub const fn is_blank(&self) -> bool {
-        self.claim.is_none() && self.last_attempt == 0 && self.spent.is_empty()
-    }
     /// Holds this claim, and its attempt number as used.
     #[must_use]
     pub fn with_claim(mut self, claim: Claim) -> Self {

@@ -24,38 +24,9 @@ pub(super) fn unrecorded(seen: &Observed) -> Plan {
     }
 }
 
-/// The Proxy should be gone, and what was promised it was lost: it is searched for until nothing
-/// may land any more.
-fn blank(seen: &Observed) -> Plan {
-    let plan = Plan::new(Phase::Deleting);
-    match &seen.offer {
-        Look::Seen(claim) => plan
-            .then(Action::RecordClaim(claim.clone()))
-            .waiting(removing(""), Duration::ZERO),
-        Look::NotAsked => {
-            let settle = match seen.provider {
-                ProviderSight::Configured { settle, .. } => settle,
-                ProviderSight::Unconfigured => Duration::ZERO,
-            };
-            let left = seen.history.lost_may_land_for(settle, seen.now);
-            if left.is_zero() {
-                return plan.then(Action::ReleaseFinalizer);
-            }
-            plan.waiting(Waiting::CreateMayLand { left }, left.min(SOON * 5))
-        }
-        Look::Failed(_) => match answered(Phase::Deleting, &seen.offer, seen) {
-            Ok(_) => plan,
-            Err(wait) => wait,
-        },
-    }
-}
-
 /// The Proxy should be gone.
 pub(super) fn plan(record: &Record, seen: &Observed) -> Plan {
     let Some(claim) = &record.claim else {
-        if record.is_blank() {
-            return blank(seen);
-        }
         return Plan::new(Phase::Deleting).then(Action::ReleaseFinalizer);
     };
     if claim.standing == Standing::Unsent {

@@ -88,8 +88,6 @@ impl std::error::Error for StoreError {
 /// - A save that returned `Ok` survives a crash at any moment after; one cut off at any byte
 ///   leaves the old record or the new one, never a mixture.
 /// - A record that cannot be read is an error that names it; it is never overwritten.
-/// - Where the finalizer is held and the record is lost, a load answers with one that is blank
-///   ([`Record::is_blank`]): what may bear its mark is searched for before it is released.
 /// - A version is never used twice, not even after a removal: an old one stays wrong.
 /// - After `OutcomeUnknown` the next load answers only with what a crash would also leave.
 /// - A call that is dropped has happened fully, will happen fully, or never happens; calls

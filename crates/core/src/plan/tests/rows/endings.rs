@@ -6,16 +6,13 @@ use super::{
 };
 use crate::{
     backoff::CRASH_WINDOW,
-    history::History,
-    machine::{ErrorClass, MachineState, Record, Retirement, Standing, StopReason},
+    machine::{ErrorClass, MachineState, Retirement, Standing, StopReason},
     proxy::{CredentialSight, Look, Observed, ProviderSight},
     support::{
-        NOW, SETTLE, claim, gone, holding, in_progress, not_owned, proven, record, reporting, run,
-        secs, seeing, trouble, unknown,
+        SETTLE, claim, gone, holding, in_progress, not_owned, proven, record, reporting, run, secs,
+        seeing, trouble, unknown,
     },
 };
-
-use std::time::Duration;
 
 /// Rows of a machine that stopped, vanished or is to be another one.
 pub(super) fn rows_of_a_lost_machine() -> Vec<Row> {
@@ -215,61 +212,12 @@ pub(super) fn rows_while_retiring() -> Vec<Row> {
     ]
 }
 
-/// After a blank record was first seen so long ago.
-fn blank_since(age: Duration) -> History {
-    let mut history = History::default();
-    history.note_record(Some(&record()), NOW.saturating_sub(age));
-    history
-}
-
 /// Rows of a Proxy that should be gone.
 pub(super) fn rows_while_deleting() -> Vec<Row> {
     let old = || proven(Standing::Started);
     let sent = || holding(claim(Standing::Sent));
     vec![
-        (
-            "deleted, nothing promised",
-            gone(),
-            recorded(Record {
-                last_attempt: 1,
-                ..record()
-            }),
-        ),
-        (
-            "deleted, record blank",
-            gone(),
-            Observed {
-                history: blank_since(secs(0)),
-                ..recorded(record())
-            },
-        ),
-        (
-            "deleted, record blank, settle bound passed",
-            gone(),
-            Observed {
-                history: blank_since(SETTLE),
-                ..recorded(record())
-            },
-        ),
-        (
-            "deleted, record blank, machine found",
-            gone(),
-            Observed {
-                offer: Look::Seen(claim(Standing::Seen)),
-                ..recorded(record())
-            },
-        ),
-        (
-            "deleted, record blank, search failed",
-            gone(),
-            blind(
-                ErrorClass::Transient,
-                Observed {
-                    offer: Look::Failed(trouble(ErrorClass::Transient)),
-                    ..recorded(record())
-                },
-            ),
-        ),
+        ("deleted, nothing promised", gone(), recorded(record())),
         (
             "deleted, never sent",
             gone(),
