@@ -45,6 +45,10 @@ enum Turn {
     Running,
 }
 
+/// Waits of some seconds and more end at moments that lie this far apart: who is due about the
+/// same time shares one wake-up.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// What changed since a call last failed, so that its wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Changed {
@@ -141,6 +145,17 @@ struct Done {
     lane: Option<ProviderName>,
     history: Box<History>,
     result: Result<Outcome, PassError>,
+}
+
+/// When a wait that ends at `at` really ends: never early.
+fn shared_moment(epoch: Instant, at: Instant, wait: Duration) -> Instant {
+    if wait < 50 * MOMENT {
+        return at;
+    }
+    let moment = MOMENT.as_nanos();
+    let past = at.saturating_duration_since(epoch).as_nanos() % moment;
+    let rest = (moment - past) % moment;
+    at + Duration::from_nanos(rest as u64)
 }
 
 /// The engine; [`Engine::run`] is its life.
@@ -465,7 +480,7 @@ impl Engine {
 
     fn set_timer(&mut self, id: &ProxyId, wait: Duration) {
         if let Some(entry) = self.entries.get_mut(id) {
-            let at = Instant::now() + wait;
+            let at = shared_moment(self.shared.epoch, Instant::now() + wait, wait);
             if let Some(before) = entry.due.replace(at) {
                 self.timers.remove(&(before, id.clone()));
             }

@@ -4,6 +4,7 @@ use super::{Memory, call::Elsewhere, slot_at, volume};
 use crate::{Operation, Result};
 use egress_core::machine::{WantedMachine, Whose};
 use egress_core::{Claim, ErrorClass, MachineKey, Mark, Slot, Standing};
+use std::collections::HashSet;
 
 impl Memory {
     pub(super) async fn claim_slot(
@@ -20,6 +21,7 @@ impl Memory {
             Elsewhere::Undecided(class, said) => return Err(call.error(class, said)),
             Elsewhere::Nowhere => {}
         }
+        let taken: HashSet<&Slot> = taken.iter().collect();
         let seen = call.read(|state, _| {
             for number in self.candidates(key) {
                 match state.machines.get(&number) {
