@@ -88,8 +88,10 @@ fn ideal(number: usize) -> f64 {
     };
     let clone = t.mutation + polled(t.clone_begins + t.clone_disk + 2.0 * t.clone_ends);
     let waves = (number / CLONES + 1) as f64;
-    // Look for the machine and its template before; its configuration is read and written after.
-    2.0 * t.read + waves * clone + t.read + t.mutation + t.mutation + polled(t.start)
+    // Look for the machine and its template before. After: its configuration is read and
+    // written, its disk grown, and it is started.
+    let grow = t.mutation + polled(t.resize);
+    2.0 * t.read + waves * clone + t.read + t.mutation + grow + t.mutation + polled(t.start)
 }
 
 fn in_virtual_time(count: u32) -> Vec<f64> {

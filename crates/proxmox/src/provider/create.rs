@@ -87,7 +87,11 @@ impl Proxmox {
             node,
             snapshot,
         };
-        creation.run(tasks).await
+        let result = creation.run(tasks).await;
+        if result.is_err() {
+            self.hints().leave_line(vmid);
+        }
+        result
     }
 }
 
@@ -104,6 +108,11 @@ impl Creation<'_> {
         if tasks.succeeded(START) && !tasks.has(CLONE) {
             provider.hints().seed_is_there(self.vmid);
             return Ok(Progress::Done);
+        }
+        // It was looked at when it took its place in the line: now only its turn counts.
+        let waits = tasks.0.is_empty() && provider.hints().waits_for_turn(self.vmid);
+        if waits && let Some(wait) = self.turn() {
+            return Ok(wait);
         }
         let (sight, next, found) = self.decide(&tasks).await?;
         match next {
@@ -231,18 +240,8 @@ impl Creation<'_> {
         self.check_preconditions().await?;
         // Faults of the user's own data are found before anything is made.
         call.render_seed(self.key, self.claim, self.wanted)?;
-        let limit = provider
-            .hints()
-            .clone_limit(provider.config.max_concurrent_clones);
-        if provider.hints().clones_beside(self.vmid) >= limit {
-            let wait = if limit < provider.config.max_concurrent_clones as usize {
-                "it waits for its turn to clone: one at a time, since three clones failed within 10 min".to_owned()
-            } else {
-                format!(
-                    "it waits for its turn to clone: {limit} at once, as `maxConcurrentClones` says"
-                )
-            };
-            return Ok(call.in_progress(&wait, Vec::new()));
+        if let Some(wait) = self.turn() {
+            return Ok(wait);
         }
         let places = provider.template_places(&self.snapshot);
         let target = self.target();
@@ -270,6 +269,7 @@ impl Creation<'_> {
         match sent? {
             Ok(upid) => {
                 provider.hints().seen_cloning(self.vmid);
+                provider.hints().begun(upid.as_str());
                 let mut handles = tasks.kept();
                 handles.retain(|kept| kept.step != CLONE);
                 handles.push(handle(CLONE, &upid));
@@ -292,6 +292,27 @@ impl Creation<'_> {
             }
             Err(failure) => Err(call.failed(failure)),
         }
+    }
+
+    /// What is waited for while others clone; `None`: it is this machine's turn.
+    fn turn(&self) -> Option<Progress> {
+        let configured = self.call.provider.config.max_concurrent_clones;
+        let mut hints = self.call.provider.hints();
+        let recheck = hints.ask_for_turn(self.vmid, configured)?;
+        let limit = hints.clone_limit(configured);
+        let step = if limit < configured as usize {
+            "it waits for its turn to clone: one at a time, since three clones failed within 10 min"
+                .to_owned()
+        } else {
+            format!(
+                "it waits for its turn to clone: {limit} at once, as `maxConcurrentClones` says"
+            )
+        };
+        Some(Progress::InProgress {
+            step,
+            handles: Vec::new(),
+            recheck,
+        })
     }
 
     fn mark(&self) -> Mark {

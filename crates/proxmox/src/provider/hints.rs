@@ -6,6 +6,7 @@ use super::{
     pace::Pace,
     power::{LockMeaning, meaning},
     shared::{Guest, Sighted},
+    turns::Turns,
 };
 use crate::client::{NodeName, TaskEnd, VmConfig, Vmid};
 use egress_core::{Handle, MachineKey, Mark, machine::ObservedMachine};
@@ -65,8 +66,10 @@ pub(super) struct Hints {
     untold: HashMap<(Vmid, MachineKey), Vec<Handle>>,
     ends: HashMap<String, TaskEnd>,
     ends_order: VecDeque<String>,
-    polls: HashMap<String, u32>,
+    /// How often a task was found running, and when it was heard of last.
+    polls: HashMap<String, (u32, Instant)>,
     clones: HashMap<Vmid, Instant>,
+    turns: Turns,
     clone_failures: VecDeque<Instant>,
     /// When a clone task was last seen alive, by the machine it makes.
     cloning: HashMap<Vmid, Instant>,
@@ -170,6 +173,7 @@ impl Hints {
         self.reports.retain(|(at, _), _| *at != vmid);
         self.running = self.reports.len();
         self.clones.remove(&vmid);
+        self.turns.leave(vmid);
         self.cloning.remove(&vmid);
         self.stale.remove(&vmid);
         self.destroys_in_doubt.remove(&vmid);
@@ -215,11 +219,18 @@ impl Hints {
     }
     /// A task was found running once more.
     pub(super) fn polled(&mut self, upid: &str) {
-        *self.polls.entry(upid.to_owned()).or_default() += 1;
+        let now = Instant::now();
+        let heard = self.polls.entry(upid.to_owned()).or_insert((0, now));
+        *heard = (heard.0 + 1, now);
     }
-    /// How often a task was found running.
-    pub(super) fn polls_of(&self, upid: &str) -> u32 {
-        self.polls.get(upid).copied().unwrap_or(0)
+    /// A task was begun a moment ago.
+    pub(super) fn begun(&mut self, upid: &str) {
+        self.polls.insert(upid.to_owned(), (0, Instant::now()));
+    }
+    /// How often a task was found running, and how long ago it was heard of last.
+    pub(super) fn polls_of(&self, upid: &str) -> (u32, Duration) {
+        let heard = self.polls.get(upid);
+        heard.map_or((0, Duration::ZERO), |(count, at)| (*count, at.elapsed()))
     }
     /// A task ended: it is never asked for again.
     pub(super) fn ended(&mut self, upid: &str, end: &TaskEnd) {
@@ -241,6 +252,11 @@ impl Hints {
 
     pub(super) fn clone_begun(&mut self, vmid: Vmid) {
         self.clones.insert(vmid, Instant::now());
+        self.turns.leave(vmid);
+    }
+    /// It cannot be cloned now: others need not wait for it.
+    pub(super) fn leave_line(&mut self, vmid: Vmid) {
+        self.turns.leave(vmid);
     }
     pub(super) fn clone_ended(&mut self, vmid: Vmid) {
         self.clones.remove(&vmid);
@@ -251,6 +267,15 @@ impl Hints {
         self.clones
             .retain(|_, since| pace.since(*since) < FORGET_CLONE);
         self.clones.keys().filter(|at| **at != vmid).count()
+    }
+    /// Asks for a turn to clone: `None` when it may now, else when to ask again.
+    pub(super) fn ask_for_turn(&mut self, vmid: Vmid, configured: u32) -> Option<Duration> {
+        let (running, limit) = (self.clones_beside(vmid), self.clone_limit(configured));
+        self.turns.ask(vmid, running, limit)
+    }
+    /// Whether it waits for its turn to clone.
+    pub(super) fn waits_for_turn(&self, vmid: Vmid) -> bool {
+        self.turns.waits(vmid)
     }
     pub(super) fn clone_failed(&mut self) {
         self.clone_failures.push_back(Instant::now());

@@ -23,6 +23,7 @@ mod shared;
 mod stop;
 mod survey;
 mod tasks;
+mod turns;
 mod waits;
 
 pub use allowance::CONFORMANCE_LINE;

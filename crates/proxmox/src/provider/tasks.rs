@@ -91,6 +91,12 @@ impl Tasks {
     }
 }
 
+/// How long to wait for a task that was found running so often.
+fn wait_before(polls: u32) -> Duration {
+    let mut waits = poll_waits().skip(polls as usize);
+    waits.next().unwrap_or(Duration::from_secs(2))
+}
+
 impl Call<'_> {
     /// How each task of a claim stands; what has ended is not asked for again.
     pub(super) async fn poll(&self, handles: &[Handle]) -> Result<Tasks> {
@@ -187,13 +193,13 @@ impl Call<'_> {
     /// asked for.
     pub(super) fn in_progress(&self, step: &str, handles: Vec<Handle>) -> Progress {
         let hints = self.provider.hints();
-        let wait = handles
-            .iter()
-            .map(|handle| hints.polls_of(&handle.id))
-            .min();
-        let recheck = poll_waits()
-            .nth(wait.unwrap_or(2) as usize)
-            .unwrap_or(Duration::from_secs(2));
+        let next = |handle: &Handle| {
+            let (polls, ago) = hints.polls_of(&handle.id);
+            wait_before(polls).saturating_sub(ago)
+        };
+        let running = handles.iter().filter(|h| hints.end_of(&h.id).is_none());
+        let recheck = running.map(next).min();
+        let recheck = recheck.unwrap_or_else(|| wait_before(2));
         Progress::InProgress {
             step: waits::told(step).to_owned(),
             handles,

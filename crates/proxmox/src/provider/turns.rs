@@ -1,0 +1,109 @@
+//! Whose turn it is to clone, where only so many may at once: who asked first.
+//!
+//! Nobody can be called back, so each is told when to come again: those in front soon, those
+//! behind later. A thousand that wait cost a few questions a second.
+
+use crate::client::Vmid;
+use std::{collections::HashMap, time::Duration};
+use tokio::time::Instant;
+
+/// When the first in the line come again.
+const SOON: Duration = Duration::from_millis(100);
+/// No clone takes less.
+const CLONE: Duration = Duration::from_millis(250);
+/// Nobody comes again later than this: the limit may be raised.
+const LATEST: Duration = Duration::from_secs(10);
+/// Who is so late gave up: its Proxy was deleted, or waits for something else.
+const GIVEN_UP: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u64,
+    expected: Instant,
+}
+
+/// The line. It is a hint: a new process begins with an empty one.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    places: HashMap<Vmid, Place>,
+    next: u64,
+}
+
+impl Turns {
+    /// Asks for a turn while so many of `limit` clones run: `None` when it may clone now, else
+    /// when to ask again. It keeps its place until it leaves.
+    pub(super) fn ask(&mut self, vmid: Vmid, running: usize, limit: usize) -> Option<Duration> {
+        let now = Instant::now();
+        self.places
+            .retain(|at, place| *at == vmid || now < place.expected + GIVEN_UP);
+        let number = self.places.get(&vmid).map_or(self.next, |p| p.number);
+        self.next = self.next.max(number + 1);
+        let before = self.places.values().filter(|p| p.number < number).count();
+        if running + before < limit {
+            self.places.remove(&vmid);
+            return None;
+        }
+        let rounds = u32::try_from(before / limit.max(1)).unwrap_or(u32::MAX);
+        let wait = CLONE
+            .saturating_mul(rounds)
+            .saturating_add(SOON)
+            .min(LATEST);
+        let expected = now + wait;
+        self.places.insert(vmid, Place { number, expected });
+        Some(wait)
+    }
+
+    /// Whether it stands in the line.
+    pub(super) fn waits(&self, vmid: Vmid) -> bool {
+        self.places.contains_key(&vmid)
+    }
+
+    /// It clones, or cannot.
+    pub(super) fn leave(&mut self, vmid: Vmid) {
+        self.places.remove(&vmid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vmid(number: u32) -> Vmid {
+        number.to_string().parse().expect("a legal VMID")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asked_first_is_first_and_those_behind_come_again_later() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.ask(vmid(101), 0, 2), None);
+        turns.leave(vmid(101));
+        let waits: Vec<Option<Duration>> = (102..=106).map(|n| turns.ask(vmid(n), 2, 2)).collect();
+        let ms = |n| Some(Duration::from_millis(n));
+        assert_eq!(waits, [ms(100), ms(100), ms(350), ms(350), ms(600)]);
+        // One ended: the first in the line may, and nobody behind it.
+        assert!(turns.ask(vmid(103), 1, 2).is_some());
+        assert!(turns.ask(vmid(110), 1, 2).is_some());
+        assert_eq!(turns.ask(vmid(102), 1, 2), None);
+        assert_eq!(
+            turns.ask(vmid(102), 1, 2),
+            None,
+            "it keeps its place until it clones"
+        );
+        turns.leave(vmid(102));
+        assert!(!turns.waits(vmid(102)));
+        assert!(turns.waits(vmid(103)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_never_comes_again_holds_up_nobody() {
+        let mut turns = Turns::default();
+        assert!(turns.ask(vmid(101), 1, 1).is_some());
+        assert!(turns.ask(vmid(102), 1, 1).is_some());
+        assert!(turns.ask(vmid(102), 0, 1).is_some());
+        tokio::time::advance(GIVEN_UP + LATEST).await;
+        assert_eq!(turns.ask(vmid(102), 0, 1), None);
+        turns.ask(vmid(103), 1, 1);
+        turns.leave(vmid(103));
+        assert_eq!(turns.ask(vmid(104), 0, 1), None);
+    }
+}
