@@ -146,10 +146,7 @@ impl Rung {
             return Ok(Vec::new());
         }
         kube::assets::prepare(root)?;
-        Ok(vec![
-            ("EGRESS_KUBE_UP", std::env::current_exe()?),
-            ("EGRESS_PROMTOOL", kube::assets::promtool(root)?),
-        ])
+        Ok(vec![("EGRESS_KUBE_UP", std::env::current_exe()?)])
     }
 
     fn enable(&self) -> String {

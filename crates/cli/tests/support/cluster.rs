@@ -2,7 +2,7 @@
 //!
 //! It ends when the input of the command closes, which is when the test program ends in any way.
 
-use super::wait_for;
+use super::{PROGRAM, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Mutex, Once, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -21,11 +21,17 @@ use tempfile::TempDir;
 /// The program that tests may stop, start and freeze.
 pub const API_SERVER: &str = "kube-apiserver";
 
+/// The chart that people install.
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart");
+/// The release, and so the service account and the role of an operator.
+pub const ACCOUNT: &str = "egress-proxies";
+
 /// Servers and how to order them about.
 pub struct Cluster {
     control: Mutex<Control>,
     facts: Value,
     files: TempDir,
+    defined: Once,
 }
 
 struct Control {
@@ -108,6 +114,7 @@ impl Cluster {
             facts: control.facts.clone(),
             control: Mutex::new(control),
             files: tempfile::tempdir().expect("a directory"),
+            defined: Once::new(),
         }
     }
 
@@ -201,6 +208,50 @@ impl Cluster {
     pub fn apply(&self, manifests: &str) {
         let said = self.kubectl_with(&["apply", "-f", "-"], manifests);
         assert!(said.well, "{}\n{manifests}", said.err);
+    }
+
+    /// The custom resource definitions, as the command prints them.
+    pub fn install_definitions(&self) {
+        self.defined.call_once(|| self.define());
+    }
+
+    fn define(&self) {
+        let printed = Command::new(PROGRAM).arg("crds").output();
+        let printed = Said::from(printed.expect("the command starts"));
+        assert!(printed.well, "{}", printed.err);
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        let said = self.kubectl_with(&apply, &printed.out);
+        assert!(said.well, "{}", said.err);
+        for name in ["proxies", "proxyproviders"] {
+            let name = format!("crd/{name}.egress-proxies.io");
+            self.get(&["wait", "--for=condition=Established", &name]);
+        }
+    }
+
+    /// What the chart makes in this namespace of an operator that looks after the other one, or
+    /// after all: account and roles. Answers the arguments that it gives to the operator.
+    pub fn install_operator(&self, home: &str, watched: Option<&str>) -> Vec<String> {
+        let scope = watched.map_or_else(String::new, |name| format!("watchNamespace={name}"));
+        let render = |template: &str| {
+            let mut arguments = vec!["template", ACCOUNT, CHART, "--namespace", home];
+            arguments.extend([
+                "--set",
+                "config.installation=tested,lease.durationSeconds=5",
+            ]);
+            arguments.extend(["--set", &scope, "--show-only", template]);
+            let said = self.helm(&arguments);
+            assert!(said.well, "{}", said.err);
+            said.out
+        };
+        let rights = ["templates/serviceaccount.yaml", "templates/rbac.yaml"].map(render);
+        self.apply(&rights.join("\n---\n"));
+        let order = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
+        let said = self.kubectl_with(&order, &render("templates/deployment.yaml"));
+        let deployment: Value = serde_json::from_str(&said.out).expect("a Deployment");
+        let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+        let arguments = arguments.as_array().expect("arguments");
+        let text = |argument: &Value| argument.as_str().expect("a text").to_owned();
+        arguments.iter().map(text).collect()
     }
 
     /// helm as the admin.

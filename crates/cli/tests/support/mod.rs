@@ -19,6 +19,8 @@ use tempfile::TempDir;
 
 #[allow(dead_code, reason = "only some test programs need an API server")]
 pub mod cluster;
+#[allow(dead_code, reason = "only some test programs need an operator")]
+pub mod field;
 #[allow(dead_code, reason = "only some test programs need a simulator")]
 pub mod sim;
 
@@ -463,7 +465,7 @@ fn marked(proc: &Path, installation: &str) -> Option<String> {
     let mut arguments = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let text = arguments.find(|a| a.starts_with("egress-proxies/v1 "))?;
     let mark: Value = serde_json::from_str(text.split_once(' ')?.1).ok()?;
-    let name = mark["proxy"].as_str()?.strip_prefix("default/")?.to_owned();
+    let name = mark["proxy"].as_str()?.split_once('/')?.1.to_owned();
     (mark["installation"] == installation).then_some(name)
 }
 
