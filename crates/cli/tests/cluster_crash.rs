@@ -10,9 +10,8 @@ use std::{
 };
 use support::{
     Running,
-    cluster::Cluster,
+    cluster::{Cluster, wait_for},
     field::{Field, freeze},
-    wait_for,
 };
 
 /// A clone of the simulator takes about a second at this speed.

@@ -4,9 +4,8 @@
 mod support;
 
 use support::{
-    cluster::Cluster,
+    cluster::{Cluster, wait_for},
     field::{Field, Scope, condition_of},
-    wait_for,
 };
 
 #[test]
@@ -26,7 +25,7 @@ fn a_namespace_goes_with_its_proxies_and_their_machines_and_others_are_left_alon
         "-n",
         &other,
         "--for=condition=Serving",
-        "--timeout=60s",
+        "--timeout=180s",
     ]);
     assert_eq!(field.machines().len(), 3);
 
@@ -58,6 +57,6 @@ fn a_namespace_goes_with_its_proxies_and_their_machines_and_others_are_left_alon
             Err(format!("{machines:?}"))
         }
     });
-    cluster.get(&["delete", "px", "a", "-n", &other, "--timeout=60s"]);
+    cluster.get(&["delete", "px", "a", "-n", &other, "--timeout=180s"]);
     field.wait_nothing_left();
 }

@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::fs;
 use support::{
     Site,
-    cluster::Cluster,
+    cluster::{Cluster, wait_for},
     echo,
     field::{Field, condition_of},
-    same, wait_for,
+    same,
 };
 
 const SPEED: &str = "20";
@@ -25,7 +25,7 @@ fn proxies_on_a_simulator_are_made_proven_told_of_and_gone() {
     field.declare(&names);
     for wanted in ["Accepted", "Provisioned", "Serving"] {
         let wanted = format!("--for=condition={wanted}");
-        field.kubectl(&["wait", "proxy", "--all", &wanted, "--timeout=60s"]);
+        field.kubectl(&["wait", "proxy", "--all", &wanted, "--timeout=180s"]);
     }
     field.wait_serving(&names);
     let site = Site::new("cluster-life", 27_100);

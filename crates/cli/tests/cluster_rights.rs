@@ -12,7 +12,10 @@ use std::{
     },
     thread,
 };
-use support::{cluster::Cluster, field::Field, wait_for};
+use support::{
+    cluster::{Cluster, wait_for},
+    field::Field,
+};
 
 /// How many operators run at a time.
 const AT_A_TIME: usize = 4;

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "each test program uses a part of it")]
 mod support;
 
-use support::{cluster::Cluster, wait_for};
+use support::cluster::{Cluster, wait_for};
 
 const THINGS: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -85,7 +85,7 @@ fn a_namespace_goes_with_what_is_in_it_and_owned_objects_go_with_their_owner() {
     within(&["delete", "configmap", "owner"]);
     cluster.wait_absent(&["configmap", "owned", "-n", &namespace]);
     within(&["get", "configmap", "other"]);
-    cluster.get(&["delete", "namespace", &namespace, "--timeout=60s"]);
+    cluster.get(&["delete", "namespace", &namespace, "--timeout=180s"]);
     cluster.wait_absent(&["namespace", &namespace]);
 }
 

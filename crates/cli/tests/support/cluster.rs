@@ -2,7 +2,7 @@
 //!
 //! It ends when the input of the command closes, which is when the test program ends in any way.
 
-use super::{PROGRAM, wait_for};
+use super::{PROGRAM, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -15,8 +15,20 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::Duration,
 };
 use tempfile::TempDir;
+
+/// Within this everything happens that is waited for: a look is a kubectl, and several tests
+/// share one API server.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// The time from one look to the next.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// Looks until there is something; says what it waited for when there is not in time.
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    wait(what, BETWEEN_LOOKS, PATIENCE, look)
+}
 
 /// The program that tests may stop, start and freeze.
 pub const API_SERVER: &str = "kube-apiserver";

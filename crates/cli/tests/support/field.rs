@@ -3,10 +3,9 @@
 
 use super::{
     PROGRAM, Running,
-    cluster::{Cluster, Frozen},
+    cluster::{Cluster, Frozen, wait_for},
     end_machines, get, machines_of, same,
     sim::Sim,
-    wait_for,
 };
 use serde_json::Value;
 use std::{

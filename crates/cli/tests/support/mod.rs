@@ -25,7 +25,7 @@ pub mod field;
 pub mod sim;
 
 /// The command under test.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_egress-proxies");
+pub const PROGRAM: &str = "/tmp/kb/opbin";
 /// Within this everything that is waited for happens, also on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// The time from one look to the next.
@@ -35,20 +35,25 @@ pub const EGRESS: &str = "127.0.0.9";
 
 /// Looks until there is something; says what it waited for when there is not in time.
 pub fn wait_for<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    wait(what, BETWEEN_LOOKS, look)
+    wait(what, BETWEEN_LOOKS, DEADLINE, look)
 }
 
 /// The same for what must be met at once.
 pub fn wait_closely_for<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    wait(what, Duration::ZERO, look)
+    wait(what, Duration::ZERO, DEADLINE, look)
 }
 
-fn wait<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
+fn wait<T>(
+    what: &str,
+    pause: Duration,
+    within: Duration,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> T {
     let begin = Instant::now();
     loop {
         match look() {
             Ok(found) => return found,
-            Err(seen) if begin.elapsed() > DEADLINE => panic!("waited for {what}; seen: {seen}"),
+            Err(seen) if begin.elapsed() > within => panic!("waited for {what}; seen: {seen}"),
             Err(_) => thread::sleep(pause),
         }
     }
