@@ -174,7 +174,7 @@ fn metrics() -> Result<String, Failure> {
         );
     }
     page.push_str(
-        "\nLabels are closed sets: `provider` (a configured name), `operation` (check, claim, create, \
+        "\nLabels are closed sets: `provider` (a configured name), `operation` (check, claim, survey, create, \
          get, seal, delete, list), `class` of a call (ok or an error class of the \
          [provider contract](provider-contract.md)) and of a suspect (orphan, surplus, leftover), \
          `phase` (a phase of a Proxy), `result` of a pass (ok, store_error), of a scan (complete, \

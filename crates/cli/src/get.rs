@@ -177,10 +177,14 @@ impl Follower {
         }
         self.known = seen;
         match self.output {
-            Output::Json => events
-                .iter()
-                .map(|(r#type, object)| format!("{}\n", json!({"type": r#type, "object": object})))
-                .collect(),
+            Output::Json => {
+                let mut lines = String::new();
+                for (r#type, object) in &events {
+                    lines += &json!({"type": r#type, "object": object}).to_string();
+                    lines.push('\n');
+                }
+                lines
+            }
             Output::Table => self.lines(&events, troubles, now),
         }
     }
@@ -404,10 +408,10 @@ mod tests {
             table.changes(proxies.to_vec(), troubles, now)
         };
         let (a, b) = (running("a", "127.0.0.1:1"), running("b", "127.0.0.1:2"));
-        let first = look(&[a.clone()], &["no manifest"]);
+        let first = look(std::slice::from_ref(&a), &["no manifest"]);
         assert!(first.starts_with("NAMESPACE"), "{first}");
         assert_eq!(first.lines().count(), 3, "{first}");
-        assert_eq!(look(&[a.clone()], &["no manifest"]), "");
+        assert_eq!(look(std::slice::from_ref(&a), &["no manifest"]), "");
         let second = look(&[a, b.clone()], &[]);
         assert!(second.starts_with("default    b "), "{second}");
         let third = look(&[b], &[]);
@@ -425,7 +429,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let (a, moved) = (running("a", "127.0.0.1:1"), running("a", "127.0.0.1:2"));
-        assert_eq!(look(&[a.clone()]), ["ADDED"]);
+        assert_eq!(look(std::slice::from_ref(&a)), ["ADDED"]);
         assert!(look(&[a]).is_empty());
         assert_eq!(look(&[moved]), ["MODIFIED"]);
         assert_eq!(look(&[]), ["DELETED"]);

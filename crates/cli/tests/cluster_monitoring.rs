@@ -206,7 +206,7 @@ fn alerts_are_silent_while_all_is_well_and_go_off_on_what_an_operator_really_sho
     let place = Place::new(cluster, 24_700);
     declare("well", "here");
     let running = "egress_proxies_engine_proxies{phase=\"Running\"}";
-    let one = place.wait_sample(running, |count| count == 1.0);
+    let one = place.wait_sample(running, |count| count > 0.0);
     let passes = "egress_proxies_engine_passes_total{result=\"ok\"}";
     let next = place.wait_sample(passes, |count| count > one[passes]);
     alerts(place.files.path(), &one, &next, &[]).unwrap();
@@ -233,7 +233,7 @@ fn alerts_are_silent_while_all_is_well_and_go_off_on_what_an_operator_really_sho
     let one = failed("a call that fails", 0.0);
     place.add_to_config("not: [\n");
     place.wait_sample("egress_proxies_operator_config_broken", |broken| {
-        broken == 1.0
+        broken > 0.0
     });
     let next = failed("another one", total(&one));
     let expected = [

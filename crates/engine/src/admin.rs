@@ -94,13 +94,12 @@ impl ProxyJson {
         for (condition, since) in conditions.into_iter().flatten().zip(&view.since) {
             condition["lastTransitionTime"] = since.to_string().into();
         }
-        let (metadata, spec) = match declared {
-            Some(declared) => (declared.metadata, Some(declared.spec)),
-            None => {
-                let id = &view.proxy;
-                let named = json!({"name": id.name(), "namespace": id.namespace()});
-                (named, None)
-            }
+        let (metadata, spec) = if let Some(declared) = declared {
+            (declared.metadata, Some(declared.spec))
+        } else {
+            let id = &view.proxy;
+            let named = json!({"name": id.name(), "namespace": id.namespace()});
+            (named, None)
         };
         Self {
             api_version: API_VERSION,

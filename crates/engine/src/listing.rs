@@ -42,7 +42,7 @@ mod tests {
     use egress_core::ErrorClass;
     use egress_provider::{
         Operation,
-        layer::{CallMetrics, Observed},
+        layer::observed::{CallMetrics, Observed},
         memory::{Network, Physics, World},
     };
 

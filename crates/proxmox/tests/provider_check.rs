@@ -205,9 +205,12 @@ async fn a_disk_that_is_smaller_than_the_templates_is_refused_before_anything_is
     let mut small = scene.of("small");
     small.wanted.size.disk_gib = 1;
     let mut claim = small.claim().await;
-    let survey = small.provider.survey(&small.key, &claim, &small.wanted);
+    let survey = small
+        .provider
+        .survey(&small.key, &claim, &small.wanted)
+        .await;
     let create = small.create_once(&mut claim).await;
-    for refused in [survey.await.unwrap_err(), create.unwrap_err()] {
+    for refused in [survey.unwrap_err(), create.unwrap_err()] {
         assert_eq!(refused.class(), egress_core::ErrorClass::Permanent);
         let said = "spec.machine.diskGiB: 1: the disk of template 9000 has";
         assert!(refused.chain().contains(said), "{}", refused.chain());

@@ -11,7 +11,10 @@ use egress_core::{
     proxy::Intent,
     status::{ConditionType, Reason},
 };
-use egress_engine::{Always, Engine, Handle, Providers, metrics::EngineMetrics, pass::Parts};
+use egress_engine::{
+    Always, Engine, Handle, Providers, metrics::EngineMetrics, pass::Parts,
+    store::memory::MemoryStore,
+};
 use egress_proxmox::client::poll_waits;
 use egress_proxmox_sim::world::{Setup, Timings};
 use egress_simtest::{
@@ -106,7 +109,7 @@ async fn bring_up(count: u32) -> Vec<f64> {
     let pve = Pve::new(&Setup::default(), |_| {});
     let ground = Ground::on(pve.clone());
     let parts = Parts {
-        store: Arc::new(ground.store.clone()),
+        store: Arc::new(MemoryStore::new()),
         providers: Arc::new(Providers::new([pve.provider().0])),
         credentials: ground.passwords.clone(),
         prober: pve.prober(),

@@ -142,7 +142,7 @@ impl Gate for Fuse {
         match self.burn() {
             None => Verdict::Pass,
             Some(Trick::DieBefore) => Verdict::HangBefore,
-            Some(Trick::DieAfter) => Verdict::HangAfter,
+            Some(Trick::DieAfter | Trick::DieLate(_)) => Verdict::HangAfter,
             Some(Trick::LoseAnswer(None)) => Verdict::CutBefore,
             Some(Trick::LoseAnswer(Some(_))) => Verdict::CutAfter,
             Some(Trick::TimeOut(None)) => Verdict::Refuse(504),

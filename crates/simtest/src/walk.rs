@@ -323,7 +323,11 @@ pub fn a_crash_with_a_request_on_its_way<H: Hypervisor>(
     let mut runs = Vec::new();
     for terrain in terrains.iter().filter(|terrain| terrain.is_late()) {
         for at in 1..=terrain.effects() {
-            for lag in [secs(3), terrain.settle / 2, terrain.settle - secs(5)] {
+            for lag in [
+                secs(3),
+                terrain.settle / 2,
+                terrain.settle.saturating_sub(secs(5)),
+            ] {
                 runs.extend([0, 2, 4].map(|second| (terrain, at, lag, second)));
             }
         }

@@ -69,7 +69,9 @@ impl Local {
     ) -> Whose {
         // A text without the key's UID holds no mark of this key. Of many machines all but one
         // are told apart so, without reading their marks.
-        let names_it = seen.text.is_some_and(|text| text.contains(key.uid().as_str()));
+        let names_it = seen
+            .text
+            .is_some_and(|text| text.contains(key.uid().as_str()));
         if !names_it && seen.name.is_none() && recorded != Some(seen.slot) {
             return Whose::Foreign { copied: false };
         }
