@@ -38,8 +38,8 @@ pub trait ConfigSource: Send + Sync {
     fn parse(&self, text: io::Result<String>) -> Result<Arc<dyn Configuration>, Vec<String>>;
 }
 
-/// How often a changed file was taken on, and how often it could not be.
-pub type Reloaded = Arc<dyn Fn(bool) + Send + Sync>;
+/// Is told of every change of the file: whether it was taken on, and what is wrong with it.
+pub type Reloaded = Arc<dyn Fn(bool, &[String]) + Send + Sync>;
 
 /// The configuration in force.
 pub struct Present {
@@ -93,7 +93,7 @@ impl Present {
             let read = tokio::task::spawn_blocking(move || this.source.read());
             let Ok(read) = read.await else { return };
             if let Some(well) = self.look(read) {
-                reloaded(well);
+                reloaded(well, &self.troubles());
             }
         }
     }

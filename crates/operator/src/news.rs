@@ -1,6 +1,7 @@
 //! Events of Proxies, for `kubectl describe`. Best effort: an event that cannot be written is
 //! dropped, for the status says the same.
 
+use crate::lease::LeaseSettings;
 use egress_api::v1alpha1::{API_VERSION, PROXY_KIND};
 use egress_core::{
     ProxyId,
@@ -24,13 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Takes events; a clone is the same one.
 #[derive(Clone)]
 pub struct News {
-    sender: mpsc::Sender<(ObjectReference, Event)>,
+    sender: mpsc::Sender<(ObjectReference, events::Event)>,
 }
 
 impl News {
     /// Writes what is told as this reporter, until every clone is dropped.
     pub fn start(client: Client, instance: String) -> Self {
-        let (sender, mut receiver) = mpsc::channel::<(ObjectReference, Event)>(WAITING);
+        let (sender, mut receiver) = mpsc::channel::<(ObjectReference, events::Event)>(WAITING);
         let reporter = Reporter {
             controller: "egress-proxies".into(),
             instance: Some(instance),
@@ -38,8 +39,7 @@ impl News {
         let recorder = Recorder::new(client, reporter);
         tokio::spawn(async move {
             while let Some((about, event)) = receiver.recv().await {
-                let written = rendered(&event);
-                let written = recorder.publish(&written, &about);
+                let written = recorder.publish(&event, &about);
                 match tokio::time::timeout(PATIENCE, written).await {
                     Ok(Ok(())) => {}
                     Ok(Err(e)) => tracing::debug!("an event is dropped: {e}"),
@@ -61,28 +61,53 @@ impl News {
                 uid: Some(uid.to_owned()),
                 ..ObjectReference::default()
             };
-            if self.sender.try_send((about, event)).is_err() {
-                tracing::debug!(proxy = %id, "an event is dropped: too many wait");
-            }
+            self.send(
+                about,
+                rendered(event.kind, event.reason.to_string(), event.message),
+            );
+        }
+    }
+
+    /// Tells of a configuration that was taken on, or could not be, on the Lease.
+    pub fn tell_of_config(&self, lease: &LeaseSettings, troubles: &[String]) {
+        let about = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".into()),
+            kind: Some("Lease".into()),
+            namespace: Some(lease.namespace.clone()),
+            name: Some(lease.name.clone()),
+            ..ObjectReference::default()
+        };
+        let event = if troubles.is_empty() {
+            let said = "the changed configuration is in force".to_owned();
+            rendered(EventKind::Normal, "ConfigReloaded".into(), said)
+        } else {
+            let said = troubles.join("; ");
+            rendered(EventKind::Warning, "ConfigInvalid".into(), said)
+        };
+        self.send(about, event);
+    }
+
+    fn send(&self, about: ObjectReference, event: events::Event) {
+        if self.sender.try_send((about, event)).is_err() {
+            tracing::debug!("an event is dropped: too many wait");
         }
     }
 }
 
-fn rendered(event: &Event) -> events::Event {
-    let mut note = event.message.clone();
+fn rendered(kind: EventKind, reason: String, mut note: String) -> events::Event {
     if note.len() > MAX_NOTE {
         let end = note.floor_char_boundary(MAX_NOTE - '…'.len_utf8());
         note.truncate(end);
         note.push('…');
     }
     events::Event {
-        type_: match event.kind {
+        type_: match kind {
             EventKind::Normal => EventType::Normal,
             EventKind::Warning => EventType::Warning,
         },
-        reason: event.reason.to_string(),
+        action: reason.clone(),
+        reason,
         note: Some(note),
-        action: event.reason.to_string(),
         secondary: None,
     }
 }

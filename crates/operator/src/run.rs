@@ -175,7 +175,8 @@ impl Operator {
             registry,
         );
         let figures = settings.figures.clone();
-        let reloads = figures.operator.clone();
+        let (reloads, lease) = (figures.operator.clone(), settings.lease.clone());
+        let of_config = news.clone();
         let helpers = Helpers(vec![
             tokio::spawn(async move {
                 if let Err(e) = admin::serve(listener, page, std::future::pending()).await {
@@ -186,11 +187,12 @@ impl Operator {
                 let watch = watch.clone();
                 async move { watch.follow_forever().await }
             }),
-            tokio::spawn(
-                config
-                    .clone()
-                    .follow_forever(Arc::new(move |well| reloads.note_reload(well))),
-            ),
+            tokio::spawn(config.clone().follow_forever(Arc::new(
+                move |well: bool, troubles: &[String]| {
+                    reloads.note_reload(well);
+                    of_config.tell_of_config(&lease, troubles);
+                },
+            ))),
         ]);
         let (give_up, given_up) = oneshot::channel::<()>();
         let elector = tokio::spawn(elector.run(async {

@@ -91,6 +91,11 @@ impl AnnotationStore {
         }
     }
 
+    /// Whether this process may write now.
+    pub fn may_act(&self) -> bool {
+        self.shared.may_act()
+    }
+
     /// The UID of the object of this name whose record this process removed lately, because
     /// all was done.
     pub fn released(&self, id: &ProxyId) -> Option<String> {
@@ -210,6 +215,12 @@ impl Shared {
             }
         }
         Err(self.conflict(id))
+    }
+
+    fn may_act(&self) -> bool {
+        self.permits
+            .permit(1)
+            .is_some_and(|permit| permit.is_good())
     }
 
     /// One patch on this state of the object.

@@ -130,7 +130,8 @@ impl Wishes {
         if self.store.released(id).as_ref() == Some(&before.uid) {
             return; // the engine is done with it by itself
         }
-        if before.recorded {
+        // Without the lease it was another process that ended it.
+        if before.recorded && self.store.may_act() {
             tracing::warn!(
                 proxy = %id,
                 "the object went without us: its finalizer was taken away. Its machine is left \

@@ -1,6 +1,6 @@
 //! What outlives a process: the hypervisor, the store, the passwords.
 
-use crate::fuse::Fuse;
+use crate::{fuse::Fuse, records::Records};
 use async_trait::async_trait;
 use egress_core::{
     Identity, MachineKey, MachineUid, ProxyId,
@@ -64,7 +64,7 @@ pub struct Ground<H = World> {
     /// The hypervisor.
     pub world: Arc<H>,
     /// The records.
-    pub store: MemoryStore,
+    pub records: Records,
     /// The passwords.
     pub passwords: Arc<Passwords>,
 }
@@ -73,7 +73,7 @@ impl<H> Clone for Ground<H> {
     fn clone(&self) -> Self {
         Self {
             world: self.world.clone(),
-            store: self.store.clone(),
+            records: self.records.clone(),
             passwords: self.passwords.clone(),
         }
     }
@@ -95,11 +95,19 @@ impl Ground {
 }
 
 impl<H> Ground<H> {
+    /// A new deployment on this hypervisor, with its records in these.
+    pub fn with_records(world: Arc<H>, records: Records) -> Self {
+        Self {
+            records,
+            ..Self::on(world)
+        }
+    }
+
     /// A new deployment on this hypervisor.
     pub fn on(world: Arc<H>) -> Self {
         Self {
             world,
-            store: MemoryStore::new(),
+            records: Records::Memory(MemoryStore::new()),
             passwords: Arc::default(),
         }
     }

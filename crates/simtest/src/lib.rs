@@ -2,11 +2,12 @@
 //!
 //! [`ground`] is what outlives a process (hypervisor, store, passwords), [`pve`] such a
 //! hypervisor made of the simulator of Proxmox VE, [`process`] one process of the product on a
-//! ground, [`fuse`] what cuts a process down at its n-th effect, [`walk`] the crash walks.
+//! ground, [`records`] where its records are, [`fuse`] what cuts a process down at its n-th effect, [`walk`] the crash walks.
 //! `tests/` runs them.
 
 pub mod fuse;
 pub mod ground;
 pub mod process;
 pub mod pve;
+pub mod records;
 pub mod walk;

@@ -1,6 +1,9 @@
 //! One process of the product on a [`Ground`]: it remembers nothing of the one before it.
 
-use crate::ground::{Ground, Hypervisor};
+use crate::{
+    ground::{Ground, Hypervisor},
+    records::Opened,
+};
 use egress_core::{history::History, plan::Phase, proxy::Desired};
 use egress_engine::{
     Outcome, PassError, PermitSource, Providers, pass, pass::Parts, store::StoreErrorKind,
@@ -45,6 +48,7 @@ impl PermitSource for Lease {
 /// A process that drives one Proxy.
 pub struct Process {
     parts: Parts,
+    records: Opened,
     history: History,
     epoch: Instant,
     client: u32,
@@ -63,15 +67,19 @@ impl Process {
     /// A fresh process.
     pub fn start<H: Hypervisor>(ground: &Ground<H>, lease: Lease) -> Self {
         let (provider, client) = ground.world.provider();
+        let permits = Arc::new(lease);
+        let settle = provider.capabilities().late_create.settle();
+        let records = ground.records.open(permits.clone(), settle);
         let parts = Parts {
-            store: Arc::new(ground.store.clone()),
+            store: records.store.clone(),
             providers: Arc::new(Providers::new([provider])),
             credentials: ground.passwords.clone(),
             prober: ground.world.prober(),
-            permits: Arc::new(lease),
+            permits,
         };
         Self {
             parts,
+            records,
             history: History::default(),
             epoch: Instant::now(),
             client,
@@ -85,6 +93,7 @@ impl Process {
 
     /// Reads all records, as a process does once when it starts.
     pub async fn load(&self) {
+        self.records.refresh();
         let Ok(all) = self.parts.store.list().await else {
             return;
         };
@@ -109,6 +118,7 @@ impl Process {
         goal: Goal,
         mut watch: impl FnMut() -> Result<(), String>,
     ) -> Result<(), String> {
+        self.records.see(desired);
         self.load().await;
         let mut last = String::new();
         for _ in 0..MAX_PASSES {

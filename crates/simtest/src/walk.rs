@@ -17,9 +17,11 @@ use crate::{
     fuse::{Fuse, Trick},
     ground::{Ground, Hypervisor, unwanted, wanted},
     process::{Goal, Lease, PERMIT, Process},
+    records::Records,
 };
 use egress_core::proxy::Desired;
-use egress_engine::store::Store;
+use egress_engine::store::memory::MemoryStore;
+use egress_operator::double::Server;
 use std::{
     fmt::{Debug, Display},
     future::Future,
@@ -40,6 +42,7 @@ pub struct Terrain<H> {
     /// How late an effect may come whose answer was lost.
     settle: Duration,
     make: Box<dyn Fn() -> Arc<H>>,
+    records: Box<dyn Fn() -> Records>,
 }
 
 impl<H: Hypervisor> Terrain<H> {
@@ -49,12 +52,22 @@ impl<H: Hypervisor> Terrain<H> {
             name,
             settle,
             make: Box::new(make),
+            records: Box::new(|| Records::Memory(MemoryStore::new())),
+        }
+    }
+
+    /// The same, with records in annotations of objects of an API server.
+    #[must_use]
+    pub fn on_cluster(self) -> Self {
+        Self {
+            records: Box::new(|| Records::Cluster(Server::new())),
+            ..self
         }
     }
 
     fn walk(&self, tale: impl Debug) -> Walk<H> {
         Walk {
-            ground: Ground::on((self.make)()),
+            ground: Ground::with_records((self.make)(), (self.records)()),
             tale: format!("{}, {tale:?}", self.name),
             strangers: Strangers::default(),
             most: 1,
@@ -195,7 +208,7 @@ struct Walk<H> {
 impl<H: Hypervisor> Walk<H> {
     fn arm(&self, fuse: &Arc<Fuse>) {
         self.ground.world.arm(fuse);
-        self.ground.store.set_gate(Some(fuse.clone()));
+        self.ground.records.arm(fuse);
     }
 
     fn never_two(&self) -> Result<(), String> {
@@ -231,7 +244,7 @@ impl<H: Hypervisor> Walk<H> {
                 assert_eq!(machines, Vec::<u32>::new(), "{}", self.tale);
                 let left = self.ground.world.leftovers();
                 assert_eq!(left, Vec::<String>::new(), "{}", self.tale);
-                let records = self.ground.store.list().await;
+                let records = self.ground.records.list().await;
                 let records = records.expect("memory can be read");
                 assert!(records.is_empty(), "{}", self.tale);
             }

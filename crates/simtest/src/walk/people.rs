@@ -8,7 +8,6 @@ use crate::{
     pve::Pve,
 };
 use egress_core::{Claim, Handle, Host, ProxyId, Slot, Standing};
-use egress_engine::store::{Store, memory::MemoryStore};
 use serde_json::json;
 use std::{cell::Cell, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -279,14 +278,15 @@ async fn correct_record<H: Hypervisor>(ground: &Ground<H>) {
 
 async fn change_claim<H>(ground: &Ground<H>, change: impl FnOnce(&mut Claim)) {
     let proxy = ProxyId::new("default", "a").expect("a name written here is legal");
-    let stored = ground.store.load(&proxy).await.expect("memory can be read");
+    let store = ground.records.judge().await;
+    let stored = store.load(&proxy).await.expect("it can be read");
     let Some(stored) = stored else { return };
     let mut record = stored.record;
     let Some(claim) = &mut record.claim else {
         return;
     };
     change(claim);
-    let saved = ground.store.save(&proxy, &record, Some(&stored.version));
+    let saved = store.save(&proxy, &record, Some(&stored.version));
     saved.await.expect("nobody else writes");
 }
 
@@ -300,7 +300,7 @@ pub fn lost_record<H: Hypervisor>(terrains: &[Terrain<H>]) -> usize {
             let reached = process.reach(&up, goal, || walk.never_two()).await;
             assert_eq!(reached, Ok(()), "{}", walk.tale);
             sleep(secs(60)).await; // lagging reads show it by now
-            walk.ground.store = MemoryStore::new();
+            walk.ground.records.lose();
             let down = unwanted("a");
             let mut process = Process::start(&walk.ground, Lease::default());
             let reached = process.reach(&down, Goal::Gone, || walk.never_two()).await;
