@@ -325,3 +325,63 @@ async fn a_restored_object_with_another_uid_keeps_its_machine() {
         backup["metadata"]["uid"]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_has_an_object_while_it_is_configured_or_holds_a_machine() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    let ready = |name: &str| {
+        let object = cluster.provider(name).unwrap_or_default();
+        let condition = &object["status"]["conditions"][0];
+        (condition["status"].clone(), condition["reason"].clone())
+    };
+    cluster
+        .wait("its object", || {
+            ready("lab") == (json!("True"), json!("Ready"))
+        })
+        .await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    let proxies =
+        || cluster.provider("lab").unwrap_or_default()["status"]["counts"]["proxies"] == 1;
+    cluster.wait("its count", proxies).await;
+
+    cluster.configure("other");
+    let gone = || ready("lab") == (json!("False"), json!("ConfigInvalid"));
+    cluster.wait("the lack of it to be said", gone).await;
+    assert_eq!(
+        cluster.condition_reason("a", "Accepted"),
+        "ProviderUnconfigured"
+    );
+    assert_eq!(cluster.machines(), 1);
+
+    cluster.configure("lab other");
+    cluster.wait_serving("a").await;
+    cluster.delete("a");
+    cluster.wait_gone("a").await;
+    cluster.configure("other");
+    cluster
+        .wait("its object to go", || cluster.provider("lab").is_none())
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_configuration_changes_nothing_and_is_told_in_an_event() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+    cluster.configure("lab !");
+    let told = || !cluster.events_in("system", "ConfigInvalid").is_empty();
+    cluster.wait("the event", told).await;
+    assert_eq!(
+        cluster.events_in("system", "ConfigInvalid"),
+        ["config.yaml: !: is no name"]
+    );
+    cluster.apply("b");
+    cluster.wait_serving("b").await;
+    assert_eq!(cluster.condition("a", "Serving").0, "True");
+    cluster.configure("lab");
+    let told = || !cluster.events_in("system", "ConfigReloaded").is_empty();
+    cluster.wait("the end of it", told).await;
+}

@@ -17,7 +17,12 @@ use egress_provider::{
 };
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 
 /// The name of the only replica.
@@ -35,6 +40,8 @@ pub struct Cluster {
     pub server: Server,
     pub world: Arc<World>,
     installation: &'static str,
+    /// The configuration file.
+    config: Arc<Mutex<String>>,
 }
 
 impl Cluster {
@@ -43,7 +50,23 @@ impl Cluster {
             server: Server::new(),
             world: World::new(Physics::default()),
             installation: "a",
+            config: Arc::new(Mutex::new("lab".into())),
         }
+    }
+
+    /// Writes the configuration file: names of providers, or something broken.
+    pub fn configure(&self, text: &str) {
+        text.clone_into(&mut self.config.lock().unwrap());
+    }
+
+    /// A ProxyProvider object.
+    pub fn provider(&self, name: &str) -> Option<Value> {
+        let target = Target {
+            resource: "proxyproviders".into(),
+            namespace: None,
+            ..Target::proxies(Verb::Get, "", Some(name))
+        };
+        self.server.ask(&target, &Value::Null).ok()
     }
 
     /// The same cluster, where the operator has another installation id.
@@ -52,6 +75,7 @@ impl Cluster {
             server: self.server.clone(),
             world: self.world.clone(),
             installation,
+            config: self.config.clone(),
         }
     }
 
@@ -67,6 +91,7 @@ impl Cluster {
             server,
             world: self.world.clone(),
             installation: self.installation,
+            config: self.config.clone(),
         }
     }
 
@@ -75,6 +100,7 @@ impl Cluster {
         let source = Source {
             world: self.world.clone(),
             installation: self.installation.parse().unwrap(),
+            config: self.config.clone(),
         };
         let settings = Settings {
             client: self.server.client(),
@@ -141,10 +167,14 @@ impl Cluster {
     }
     /// The texts of all events with this reason.
     pub fn events(&self, reason: &str) -> Vec<String> {
+        self.events_in(NAMESPACE, reason)
+    }
+    /// The same of another namespace.
+    pub fn events_in(&self, namespace: &str, reason: &str) -> Vec<String> {
         let target = Target {
             group: "events.k8s.io/v1".into(),
             resource: "events".into(),
-            ..Target::proxies(Verb::List, NAMESPACE, None)
+            ..Target::proxies(Verb::List, namespace, None)
         };
         let all = self.server.ask(&target, &Value::Null).unwrap();
         let all = all["items"].as_array().cloned().unwrap_or_default();
@@ -224,22 +254,29 @@ impl Drop for Replica {
 struct Source {
     world: Arc<World>,
     installation: Installation,
+    config: Arc<Mutex<String>>,
 }
 
 impl ConfigSource for Source {
     fn read(&self) -> io::Result<String> {
-        Ok(String::new())
+        Ok(self.config.lock().unwrap().clone())
     }
-    fn parse(&self, _: io::Result<String>) -> Result<Arc<dyn Configuration>, Vec<String>> {
+    fn parse(&self, text: io::Result<String>) -> Result<Arc<dyn Configuration>, Vec<String>> {
+        let text = text.map_err(|e| vec![e.to_string()])?;
+        if text.contains('!') {
+            return Err(vec!["config.yaml: !: is no name".into()]);
+        }
         Ok(Arc::new(Lab {
+            names: text.split_whitespace().map(ToOwned::to_owned).collect(),
             world: self.world.clone(),
             installation: self.installation.clone(),
         }))
     }
 }
 
-/// A configuration with the provider `lab`.
+/// A configuration with these providers, all on one hypervisor.
 struct Lab {
+    names: Vec<String>,
     world: Arc<World>,
     installation: Installation,
 }
@@ -252,13 +289,16 @@ impl Configuration for Lab {
         ([127, 0, 0, 1], 0).into()
     }
     fn providers(&self, identity: &Identity) -> Vec<Arc<dyn Provider>> {
-        let name: ProviderName = "lab".parse().unwrap();
-        let settings = memory::Settings::default();
-        let lab = Memory::new(name, identity.clone(), self.world.clone(), settings);
-        vec![Arc::new(lab)]
+        let provider = |name: &String| -> Arc<dyn Provider> {
+            let (name, world) = (name.parse::<ProviderName>().unwrap(), self.world.clone());
+            let settings = memory::Settings::default();
+            Arc::new(Memory::new(name, identity.clone(), world, settings))
+        };
+        self.names.iter().map(provider).collect()
     }
     fn abilities(&self, provider: &str) -> Option<ProviderAbilities> {
-        (provider == "lab").then_some(ProviderAbilities {
+        let known = self.names.iter().any(|name| name == provider);
+        known.then_some(ProviderAbilities {
             kind: "memory",
             user_data: true,
         })

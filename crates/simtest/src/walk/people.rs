@@ -278,7 +278,7 @@ async fn correct_record<H: Hypervisor>(ground: &Ground<H>) {
 
 async fn change_claim<H>(ground: &Ground<H>, change: impl FnOnce(&mut Claim)) {
     let proxy = ProxyId::new("default", "a").expect("a name written here is legal");
-    let store = ground.records.judge().await;
+    let store = ground.records.judge();
     let stored = store.load(&proxy).await.expect("it can be read");
     let Some(stored) = stored else { return };
     let mut record = stored.record;
