@@ -279,7 +279,6 @@ fn status(
             .as_ref()
             .map(|l| count(l.unaccounted))
             .or_else(|| known.and_then(|k| k.unaccounted)),
-        free_slots: None,
     };
     let status = ProxyProviderStatus {
         kind: kind

@@ -68,7 +68,6 @@ pub fn proxy_provider_crd() -> CustomResourceDefinition {
             column("AGE", ".metadata.creationTimestamp", 0),
             count("MACHINES", ".status.counts.machines", 1),
             count("UNACCOUNTED", ".status.counts.unaccounted", 1),
-            count("FREE", ".status.counts.freeSlots", 1),
             column("LISTED", ".status.lastCompleteListing", 1),
         ],
         selectable: &[],

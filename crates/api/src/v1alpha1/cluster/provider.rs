@@ -111,9 +111,6 @@ pub struct ProviderCounts {
     /// Of these, machines and seeds that no Proxy accounts for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unaccounted: Option<i64>,
-    /// Places that are still free, where the provider tells.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub free_slots: Option<i64>,
 }
 
 impl ProxyProviderStatus {
