@@ -25,7 +25,7 @@ pub mod field;
 pub mod sim;
 
 /// The command under test.
-pub const PROGRAM: &str = "/tmp/kb/opbin";
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_egress-proxies");
 /// Within this everything that is waited for happens, also on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// The time from one look to the next.
