@@ -39,18 +39,14 @@ impl Turns {
         let number = self.places.get(&vmid).map_or(self.next, |p| p.number);
         self.next = self.next.max(number + 1);
         let before = self.places.values().filter(|p| p.number < number).count();
-        if running + before < limit {
-            self.places.remove(&vmid);
-            return None;
-        }
-        let rounds = u32::try_from(before / limit.max(1)).unwrap_or(u32::MAX);
-        let wait = CLONE
-            .saturating_mul(rounds)
-            .saturating_add(SOON)
-            .min(LATEST);
-        let expected = now + wait;
+        let wait = (running + before >= limit).then(|| {
+            let rounds = u32::try_from(before / limit.max(1)).unwrap_or(u32::MAX);
+            let wait = CLONE.saturating_mul(rounds).saturating_add(SOON);
+            wait.min(LATEST)
+        });
+        let expected = now + wait.unwrap_or_default();
         self.places.insert(vmid, Place { number, expected });
-        Some(wait)
+        wait
     }
 
     /// Whether it stands in the line.
@@ -102,6 +98,7 @@ mod tests {
         assert!(turns.ask(vmid(102), 0, 1).is_some());
         tokio::time::advance(GIVEN_UP + LATEST).await;
         assert_eq!(turns.ask(vmid(102), 0, 1), None);
+        turns.leave(vmid(102));
         turns.ask(vmid(103), 1, 1);
         turns.leave(vmid(103));
         assert_eq!(turns.ask(vmid(104), 0, 1), None);
