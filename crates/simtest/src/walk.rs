@@ -373,8 +373,9 @@ pub fn waits_after_a_crash<H: Hypervisor>(terrain: &Terrain<H>) -> usize {
             assert_eq!(process.reach(&wanted, up, || Ok(())).await, Ok(()));
             let since = Instant::now();
             assert_eq!(process.reach(&unwanted, gone, || Ok(())).await, Ok(()));
-            walk.check(gone, &unwanted).await;
-            since.elapsed() > terrain.settle / 2
+            let took = since.elapsed();
+            walk.check(gone, &unwanted).await; // waits for what may still come
+            took > terrain.settle / 2
         });
         if serving {
             break;

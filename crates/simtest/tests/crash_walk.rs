@@ -52,10 +52,11 @@ fn a_crash_with_a_request_on_its_way_leaves_one_machine_and_then_none() {
 }
 
 #[test]
-fn a_kill_between_the_creating_request_and_its_answer_delays_no_deletion() {
+fn only_a_kill_around_the_creating_request_delays_a_deletion() {
     for terrain in terrains().iter().filter(|terrain| terrain.is_late()) {
-        // Killed after the claim was written and before the request: a second one is sent.
-        assert_eq!(walk::waits_after_a_crash(terrain), 1, "{}", terrain.name());
+        // Killed before the request, or while its task hides whose the machine is: a second
+        // request may be sent.
+        assert_eq!(walk::waits_after_a_crash(terrain), 2, "{}", terrain.name());
     }
 }
 

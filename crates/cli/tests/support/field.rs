@@ -328,6 +328,30 @@ impl<'a> Field<'a> {
         self.wait_nothing_left();
     }
 
+    /// Waits until nothing is left below, and each Proxy that is still there waits only for a
+    /// request to create that may land late: who was cut off while creating asks again, and
+    /// after a second request only the settle time tells that nothing more comes.
+    pub fn wait_gone_or_settling(&self) {
+        wait_for("every Proxy to be gone, or to settle", || {
+            let all = self
+                .cluster
+                .json(&["get", "proxies", "--namespace", &self.namespace]);
+            let items = all["items"].as_array().cloned().unwrap_or_default();
+            let settles = |proxy: &Value| {
+                let conditions = proxy["status"]["conditions"].as_array();
+                conditions
+                    .into_iter()
+                    .flatten()
+                    .any(|c| c["type"] == "Provisioned" && c["reason"] == "CreateMayLand")
+            };
+            match items.iter().find(|proxy| !settles(proxy)) {
+                None => Ok(()),
+                Some(proxy) => Err(proxy["status"].to_string()),
+            }
+        });
+        self.wait_nothing_left();
+    }
+
     /// Goes through a Proxy with its generated password to a page.
     pub fn through(&self, name: &str, page: &str) -> (u16, String) {
         let secret = self.cluster.json(&[
