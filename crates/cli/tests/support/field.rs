@@ -328,28 +328,37 @@ impl<'a> Field<'a> {
         self.wait_nothing_left();
     }
 
-    /// Waits until nothing is left below, and each Proxy that is still there waits only for a
-    /// request to create that may land late: who was cut off while creating asks again, and
-    /// after a second request only the settle time tells that nothing more comes.
+    /// Waits until there is no machine and no disk, and each Proxy that is still there, with its
+    /// seed, waits only for a request to create that may land late: who was cut off while
+    /// creating asks again, and after a second request only the settle time tells that nothing
+    /// more comes.
     pub fn wait_gone_or_settling(&self) {
+        let Below::Simulator(sim, began) = &self.below else {
+            return self.wait_gone();
+        };
         wait_for("every Proxy to be gone, or to settle", || {
-            let all = self
-                .cluster
-                .json(&["get", "proxies", "--namespace", &self.namespace]);
+            let listed = ["get", "proxies", "--namespace", &self.namespace];
+            let all = self.cluster.json(&listed);
             let items = all["items"].as_array().cloned().unwrap_or_default();
             let settles = |proxy: &Value| {
                 let conditions = proxy["status"]["conditions"].as_array();
-                conditions
-                    .into_iter()
-                    .flatten()
-                    .any(|c| c["type"] == "Provisioned" && c["reason"] == "CreateMayLand")
+                let mut conditions = conditions.into_iter().flatten();
+                conditions.any(|c| c["type"] == "Provisioned" && c["reason"] == "CreateMayLand")
             };
-            match items.iter().find(|proxy| !settles(proxy)) {
-                None => Ok(()),
-                Some(proxy) => Err(proxy["status"].to_string()),
+            if let Some(other) = items.iter().find(|proxy| !settles(proxy)) {
+                return Err(other["status"].to_string());
+            }
+            let left = sim.left(began);
+            let seeds = left
+                .iter()
+                .filter(|line| line.contains("-seeds:iso/"))
+                .count();
+            if seeds == left.len() && seeds <= items.len() {
+                Ok(())
+            } else {
+                Err(left.join(", "))
             }
         });
-        self.wait_nothing_left();
     }
 
     /// Goes through a Proxy with its generated password to a page.

@@ -121,6 +121,10 @@ impl Proxmox {
             .map(|(node, _)| node)
             .collect();
         if nodes.is_empty() {
+            // A privilege that lacks hides it: that is told by its name and path.
+            let survey = call.survey(false).await;
+            let survey = survey.map_err(|why| call.no_survey(why))?;
+            call.refuse_on(&self.findings(&survey, None))?;
             let vmids = self.config.template_vmids();
             let said = format!("no template {vmids:?} is on any list of this token");
             return Err(call.error(ErrorClass::Permanent, said));
