@@ -22,6 +22,10 @@ const AT_A_TIME: usize = 4;
 /// What the chart binds to the account.
 const ROLES: [&str; 2] = ["egress-proxies", "egress-proxies-lease"];
 
+/// Rights that the life of one plain Proxy never needs: an event is patched when it comes again
+/// soon, and a ConfigMap is read for `userData`.
+const FOR_OTHER_LIVES: [(&str, &str); 2] = [("patch", "events"), ("get", "configmaps")];
+
 /// One verb on one resource, in a rule of a role.
 #[derive(Clone, Debug)]
 struct Right {
@@ -125,7 +129,13 @@ fn is_missed(cluster: &Cluster, right: &Right, port: u16) {
 fn each_right_is_needed_named_when_it_is_missing_and_taken_up_when_it_is_given() {
     let cluster = Cluster::shared();
     let probe = Field::on_this_host(cluster, "all-rights", 27_900);
-    let rights = rights(&probe);
+    let mut rights = rights(&probe);
+    let all = rights.len();
+    rights.retain(|right| {
+        let right = (right.verb.as_str(), right.resource.as_str());
+        !FOR_OTHER_LIVES.contains(&right)
+    });
+    assert_eq!(rights.len(), all - FOR_OTHER_LIVES.len());
     assert!(rights.len() > 10, "{rights:?}");
     let left = Mutex::new(rights);
     let port = AtomicU16::new(28_000);

@@ -13,7 +13,7 @@ use kube::{
     runtime::events::{self, EventType, Recorder, Reporter},
 };
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 /// How many events may wait to be written.
 const WAITING: usize = 1024;
@@ -21,6 +21,8 @@ const WAITING: usize = 1024;
 const MAX_NOTE: usize = 1024;
 /// An event that is not written by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long after a word on a dropped event the next one is said.
+const QUIET: Duration = Duration::from_mins(1);
 
 /// Takes events; a clone is the same one.
 #[derive(Clone)]
@@ -38,10 +40,16 @@ impl News {
         };
         let recorder = Recorder::new(client, reporter);
         tokio::spawn(async move {
+            let mut told: Option<Instant> = None;
             while let Some((about, event)) = receiver.recv().await {
                 let written = recorder.publish(&event, &about);
                 match tokio::time::timeout(PATIENCE, written).await {
                     Ok(Ok(())) => {}
+                    // One line tells of many that fail alike.
+                    Ok(Err(e)) if told.is_none_or(|at| at.elapsed() >= QUIET) => {
+                        told = Some(Instant::now());
+                        tracing::warn!("an event is dropped: {e}");
+                    }
                     Ok(Err(e)) => tracing::debug!("an event is dropped: {e}"),
                     Err(_) => tracing::debug!("an event is dropped: no answer"),
                 }

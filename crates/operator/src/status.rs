@@ -19,6 +19,7 @@ use std::{
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
+    time::Instant,
 };
 
 /// How many are written at once.
@@ -104,6 +105,7 @@ impl Statuses {
         let mut changes = shared.handle.changes();
         let mut shown: HashMap<ProxyId, Arc<ProxyView>> = HashMap::new();
         let mut failures: HashMap<ProxyId, u32> = HashMap::new();
+        let mut told: Option<Instant> = None;
         let mut busy: HashSet<ProxyId> = HashSet::new();
         let mut writes: JoinSet<(ProxyId, Result<(), Failure>)> = JoinSet::new();
         let mut retries: JoinSet<ProxyId> = JoinSet::new();
@@ -131,7 +133,11 @@ impl Statuses {
                             failures.remove(&id);
                         }
                         Err(failure) => {
-                            tracing::debug!(proxy = %id, "its status is not written: {failure}");
+                            // One line tells of many that fail alike.
+                            if told.is_none_or(|at| at.elapsed() >= PATIENT) {
+                                told = Some(Instant::now());
+                                tracing::warn!(proxy = %id, "its status is not written: {failure}");
+                            }
                             let count = failures.entry(id.clone()).or_default();
                             *count += 1;
                             let wait = doubling(EAGER, PATIENT, *count);
