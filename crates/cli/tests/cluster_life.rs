@@ -169,6 +169,11 @@ fn an_abandoned_machine_runs_on_and_is_told_of() {
         .as_str()
         .expect("an id")
         .to_owned();
+    let (provider, slot) = id
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split_once('/'))
+        .expect("provider and machine");
+    let left = format!("at {slot}, provider {provider}");
     let machines = field.machines();
     field.kubectl(&["annotate", "proxy", "a", "egress-proxies.io/abandon=true"]);
     field.wait_serving(&["a"]);
@@ -177,7 +182,7 @@ fn an_abandoned_machine_runs_on_and_is_told_of() {
     assert_eq!(field.machines(), machines);
     wait_for("an event that names the machine", || {
         let events = field.kubectl(&["get", "events.events.k8s.io", "-o", "json"]);
-        if events.contains(&id) {
+        if events.contains(&left) {
             Ok(())
         } else {
             Err(events)

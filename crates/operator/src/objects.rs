@@ -36,7 +36,7 @@ pub struct Held {
     pub id: ProxyId,
     /// This object and no later one of its name.
     pub uid: String,
-    /// The version of the whole object, opaque but for [`is_older`].
+    /// The version of the whole object, opaque but for `is_older`.
     pub version: String,
     /// Rises with every change of the spec.
     pub generation: i64,

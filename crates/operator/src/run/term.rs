@@ -16,7 +16,7 @@ use crate::{
     watch::Watch,
     wishes::Wishes,
 };
-use egress_core::{Identity, ProxyId, events::Event, status::Reason};
+use egress_core::{Identity, ProxyId, events::Event};
 use egress_engine::{
     Engine, Handle, Prober, Providers, checker, metrics::EngineMetrics, pass::Parts,
     store::StoreError, sweep::Namespaces, sweeper::Sweeper,
@@ -268,10 +268,7 @@ impl Terms {
                 .released(id)
                 .or_else(|| held.as_ref().map(|held| held.uid.clone()));
             if let Some(uid) = uid {
-                let status = held.as_ref().and_then(|held| held.status.as_deref());
-                let machine = status.and_then(|status| status.provider_id.as_deref());
-                let told = events.iter().cloned().map(|event| named(event, machine));
-                news.tell(id, &uid, told);
+                news.tell(id, &uid, events.iter().cloned());
             }
             let Some(held) = held else { return };
             if matches!(held.memory, Memory::Lost | Memory::Copied(_)) {
@@ -284,16 +281,6 @@ impl Terms {
             }
         })
     }
-}
-
-/// The event, with the machine that is left behind.
-fn named(mut event: Event, machine: Option<&str>) -> Event {
-    if event.reason == Reason::Abandoned
-        && let Some(machine) = machine
-    {
-        event.message = format!("{} ({machine})", event.message);
-    }
-    event
 }
 
 /// An engine and all beside it.

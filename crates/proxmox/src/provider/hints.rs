@@ -173,7 +173,6 @@ impl Hints {
         self.reports.retain(|(at, _), _| *at != vmid);
         self.running = self.reports.len();
         self.clones.remove(&vmid);
-        self.turns.leave(vmid);
         self.cloning.remove(&vmid);
         self.stale.remove(&vmid);
         self.destroys_in_doubt.remove(&vmid);
