@@ -22,9 +22,14 @@ const AT_A_TIME: usize = 4;
 /// What the chart binds to the account.
 const ROLES: [&str; 2] = ["egress-proxies", "egress-proxies-lease"];
 
-/// Rights that the life of one plain Proxy never needs: an event is patched when it comes again
-/// soon, and a ConfigMap is read for `userData`.
-const FOR_OTHER_LIVES: [(&str, &str); 2] = [("patch", "events"), ("get", "configmaps")];
+/// Rights that the life of one plain Proxy may never need: an event is patched when it comes
+/// again soon, a ConfigMap is read for `userData`, and a Proxy is read where somebody else wrote
+/// it meanwhile.
+const FOR_OTHER_LIVES: [(&str, &str); 3] = [
+    ("patch", "events"),
+    ("get", "configmaps"),
+    ("get", "proxies"),
+];
 
 /// One verb on one resource, in a rule of a role.
 #[derive(Clone, Debug)]
