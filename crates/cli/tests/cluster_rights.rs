@@ -141,7 +141,7 @@ fn each_right_is_needed_named_when_it_is_missing_and_taken_up_when_it_is_given()
         !FOR_OTHER_LIVES.contains(&right)
     });
     assert_eq!(rights.len(), all - FOR_OTHER_LIVES.len());
-    assert!(rights.len() > 10, "{rights:?}");
+    assert!(rights.len() >= 10, "{rights:?}");
     let left = Mutex::new(rights);
     let port = AtomicU16::new(28_000);
     thread::scope(|scope| {
