@@ -220,8 +220,10 @@ impl Shared {
                 self.news.tell(id, &held.uid, news);
                 Ok(())
             }
-            // It went meanwhile, or is another one: the watch tells.
-            Err(Failure::Missing | Failure::Conflict) => Ok(()),
+            // It went meanwhile: the watch tells.
+            Err(Failure::Missing) => Ok(()),
+            // Also a conflict: where another object has the name by now the next try sees it,
+            // and an API server under load answers so for an object that is the same.
             Err(failure) => {
                 (self.counted)(Written::Failed);
                 Err(failure)

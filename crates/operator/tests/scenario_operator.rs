@@ -7,7 +7,7 @@ use egress_operator::double::{Gate, Target, Verb, Verdict};
 use serde_json::{Value, json};
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 #[tokio::test(start_paused = true)]
@@ -267,6 +267,20 @@ async fn a_watch_that_ends_or_is_too_old_is_begun_anew_and_misses_nothing() {
     assert_eq!(cluster.machines(), 2);
 }
 
+/// Refuses the next status with this code, before it has an effect.
+struct NextStatus(u16, AtomicBool);
+
+#[async_trait::async_trait]
+impl Gate for NextStatus {
+    async fn judge(&self, target: &Target) -> Verdict {
+        let is_status = target.resource == "proxies" && target.subresource.is_some();
+        if is_status && !self.1.swap(true, Ordering::Relaxed) {
+            return Verdict::Refuse(self.0);
+        }
+        Verdict::Pass
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_erased_status_is_written_again_and_changes_nothing_else() {
     let cluster = Cluster::new();
@@ -277,11 +291,18 @@ async fn an_erased_status_is_written_again_and_changes_nothing_else() {
         subresource: Some("status".into()),
         ..Target::proxies(Verb::Patch, "shop", Some("a"))
     };
-    cluster
-        .server
-        .ask(&erase, &json!({"status": Value::Null}))
-        .unwrap();
-    cluster.wait_serving("a").await;
+    // Nothing else changes about it, so nothing but the refusal asks for another try.
+    for refused_with in [None, Some(409), Some(429), Some(500)] {
+        let gate = refused_with.map(|code| -> Arc<dyn Gate> {
+            Arc::new(NextStatus(code, AtomicBool::new(false)))
+        });
+        cluster.server.set_gate(gate);
+        cluster
+            .server
+            .ask(&erase, &json!({"status": Value::Null}))
+            .unwrap();
+        cluster.wait_serving("a").await;
+    }
     assert_eq!(cluster.machines(), 1);
 }
 
