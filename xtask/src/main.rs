@@ -1,5 +1,5 @@
-//! The work around the code: `cargo xtask ci`, `tidy`, `codegen`, `bench`, `payload`, `kube-up`, `fidelity`,
-//! `record`.
+//! The work around the code: `cargo xtask ci`, `tidy`, `codegen`, `bench`, `payload`, `kube-up`,
+//! `libvirt-up`, `guest`, `fidelity`, `record`.
 //!
 //! Everything here reads the repository and runs cargo; nothing of the product depends on it.
 
@@ -8,8 +8,10 @@ mod ci;
 mod codegen;
 mod deploy;
 mod fidelity;
+mod guest;
 mod image;
 mod kube;
+mod libvirt;
 mod payload;
 mod record;
 mod run;
@@ -32,6 +34,10 @@ usage: cargo xtask <command>
   kube-up [--netns NAME] [--dir DIR] a real Kubernetes API server on loopback, until Ctrl-C; --netns runs it in a
                                      network namespace, --dir in an empty folder of your choice
   kube-assets                        find, fetch or build the programs of kube-up, and promtool; prints their paths
+  guest NAME                         make a disk image for tests from Debian's packages: tiny; prints its path
+  libvirt-up [--name NAME] [--dir DIR] [--image GUEST|FILE] [-- COMMAND...]
+                                     libvirt and QEMU in namespaces of their own, until Ctrl-C or the command's end;
+                                     --name is the network namespace, --dir an empty folder of your choice
   fidelity [FOLDER]                  replay recorded exchanges in the simulator; prints the share that is
                                      answered alike, and writes what differs below FOLDER
   record --config FILE [FOLDER]      save what the hosts of a configuration answer to reads, as fixtures below
@@ -73,6 +79,8 @@ fn main() -> ExitCode {
         "payload" => no_arguments(rest).and_then(|()| payload::payload(&root())),
         "kube-up" => kube::kube_up(&root(), rest),
         "kube-assets" => no_arguments(rest).and_then(|()| kube::assets::kube_assets(&root())),
+        "guest" => guest::guest(rest),
+        "libvirt-up" => libvirt::libvirt_up(rest),
         "fidelity" => fidelity::fidelity(&root(), rest),
         "record" => record::record(&root(), rest),
         "--help" | "-h" | "help" => {

@@ -1,0 +1,243 @@
+//! `cargo xtask guest tiny|debian`: disk images for tests, made from Debian's packages.
+//!
+//! An image lies in the user's cache under the hash of its recipe and of the packages that went
+//! into it. Where apt cannot say what it would fetch, the newest image of the recipe serves.
+
+mod disk;
+mod packages;
+mod tiny;
+
+use crate::{Stop, run};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// An image that can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// Kernel, busybox and nft: boots in seconds.
+    Tiny,
+}
+
+impl Guest {
+    const ALL: [Self; 1] = [Self::Tiny];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+        }
+    }
+
+    /// Everything that decides what comes out, packages aside.
+    fn recipe(self) -> String {
+        match self {
+            Self::Tiny => tiny::recipe(),
+        }
+    }
+
+    fn packages(self) -> Result<Vec<String>, Stop> {
+        match self {
+            Self::Tiny => tiny::packages(),
+        }
+    }
+
+    /// Programs it is made with, and what brings each.
+    const fn tools(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Tiny => tiny::TOOLS,
+        }
+    }
+}
+
+/// `cargo xtask guest NAME`: makes the image where the cache lacks it, and prints its path.
+pub(crate) fn guest(args: &[String]) -> Result<(), Stop> {
+    let known = || {
+        let names: Vec<&str> = Guest::ALL.iter().map(|guest| guest.name()).collect();
+        names.join(", ")
+    };
+    let [name] = args else {
+        return Err(Stop::Usage(format!("name one guest of: {}", known())));
+    };
+    let Some(guest) = named(name) else {
+        return Err(Stop::Usage(format!(
+            "no guest is called `{name}`; there are: {}",
+            known()
+        )));
+    };
+    println!("{}", image(guest)?.display());
+    Ok(())
+}
+
+/// The guest of this name.
+pub(crate) fn named(name: &str) -> Option<Guest> {
+    Guest::ALL.into_iter().find(|guest| guest.name() == name)
+}
+
+/// The image, from the cache or made now.
+pub(crate) fn image(guest: Guest) -> Result<PathBuf, Stop> {
+    let cache = cache()?;
+    let lock = fs::File::create(cache.join(format!(".guest-{}.lock", guest.name())))?;
+    if lock.try_lock().is_err() {
+        eprintln!("Waiting for another build of the {} guest.", guest.name());
+        lock.lock()?;
+    }
+    let prefix = format!("guest-{}-{:016x}-", guest.name(), fnv(&guest.recipe()));
+    let file = format!("{}.qcow2", guest.name());
+    let wanted = guest
+        .packages()
+        .and_then(|names| packages::versions(&names).map(|versions| (names, versions)));
+    let (names, versions) = match wanted {
+        Ok(wanted) => wanted,
+        Err(Stop::Because(why)) => {
+            return newest(&cache, &prefix, &file).ok_or(Stop::Because(why));
+        }
+        Err(other) => return Err(other),
+    };
+    let shelf = cache.join(format!("{prefix}{:016x}", fnv(&versions)));
+    let made = shelf.join(&file);
+    if made.is_file() {
+        return Ok(made);
+    }
+    lacking(guest.tools()).map_or(Ok(()), |why| {
+        Err(Stop::Because(format!(
+            "the {} guest cannot be made here: {why}",
+            guest.name()
+        )))
+    })?;
+    eprintln!(
+        "Making the {} guest from {} packages into {}.",
+        guest.name(),
+        names.len(),
+        shelf.display()
+    );
+    let scratch = cache.join(format!(".guest-{}", guest.name()));
+    if scratch.exists() {
+        fs::remove_dir_all(&scratch)?;
+    }
+    fs::create_dir(&scratch)?;
+    let built = match guest {
+        Guest::Tiny => tiny::build(&scratch, &names)?,
+    };
+    fs::create_dir_all(&shelf)?;
+    fs::rename(built, &made)?;
+    fs::remove_dir_all(&scratch)?;
+    drop(lock);
+    Ok(made)
+}
+
+/// The folder of the user's cache that is ours.
+pub(crate) fn cache() -> Result<PathBuf, Stop> {
+    let home = std::env::var_os("HOME")
+        .ok_or_else(|| Stop::Because("HOME is not set: the cache lies in it".into()))?;
+    let cache = PathBuf::from(home).join(".cache/egress-proxies");
+    fs::create_dir_all(&cache)?;
+    Ok(cache)
+}
+
+/// The image that was made last from this recipe.
+fn newest(cache: &Path, prefix: &str, file: &str) -> Option<PathBuf> {
+    let mut made: Vec<_> = fs::read_dir(cache)
+        .ok()?
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path().join(file))
+        .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+        .collect();
+    made.sort();
+    made.pop().map(|(_, path)| path)
+}
+
+/// What is missing of these programs, as a sentence.
+pub(crate) fn lacking(tools: &[(&str, &str)]) -> Option<String> {
+    let missing: Vec<&(&str, &str)> = tools
+        .iter()
+        .filter(|(program, _)| find(program).is_none())
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let programs: Vec<&str> = missing.iter().map(|(program, _)| *program).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    Some(format!(
+        "{} {} missing: apt-get install --no-install-recommends {}",
+        programs.join(", "),
+        if missing.len() == 1 { "is" } else { "are" },
+        packages.join(" ")
+    ))
+}
+
+/// Where a program lies, the folders of the superuser included.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':')
+        .chain(["/usr/sbin", "/sbin"])
+        .map(|folder| Path::new(folder).join(program))
+        .find(|path| path.is_file())
+}
+
+/// A command of a program that may lie in the superuser's folders, without input.
+pub(crate) fn tool(program: &str) -> Command {
+    let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs the command quietly; its output is told when it fails.
+pub(crate) fn must(command: &mut Command) -> Result<(), Stop> {
+    let output = command
+        .output()
+        .map_err(|source| Stop::Because(format!("`{}`: {source}", run::line(command))))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Stop::Because(format!(
+        "`{}` ended with {}:\n{}{}",
+        run::line(command),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )))
+}
+
+/// FNV-1a over 64 bits: a name for a recipe, not a proof.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        assert_eq!(fnv(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv("foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_the_packages_that_bring_it() {
+        assert_eq!(lacking(&[("sh", "dash")]), None);
+        let told = lacking(&[("no-such-a", "one"), ("sh", "dash"), ("no-such-b", "one")]);
+        assert_eq!(
+            told.as_deref(),
+            Some("no-such-a, no-such-b are missing: apt-get install --no-install-recommends one")
+        );
+    }
+
+    #[test]
+    fn a_guest_that_nobody_knows_is_wrong_usage() {
+        for wrong in [
+            &[][..],
+            &["huge".to_owned()],
+            &["tiny".into(), "tiny".into()],
+        ] {
+            assert!(matches!(guest(wrong), Err(Stop::Usage(_))), "{wrong:?}");
+        }
+    }
+}
