@@ -9,7 +9,8 @@ use egress_engine::{Credential, HttpProber, Prober};
 use measure::{figure, head, number, program, quantile, row};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    fs,
+    env, fs,
+    io::Write as _,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,
@@ -25,6 +26,8 @@ use tokio::{
 
 const PROGRAM: &str = "BENCH_EGRESS_PROXIES";
 const HOPELESS: Duration = Duration::from_mins(1);
+/// A file system in memory: what is left there is the engine's own work.
+const MEMORY: &str = "/dev/shm";
 /// Rounds with one engine: few enough that its earlier proxies are no load.
 const ROUNDS_AN_ENGINE: usize = 20;
 
@@ -37,6 +40,8 @@ async fn main() {
     );
     head(&[
         "proxies at once",
+        "state directory",
+        "a durable write p50",
         "engine p50",
         "bare p50",
         "ratio p50",
@@ -45,11 +50,14 @@ async fn main() {
         "ratio p99",
         "rounds",
     ]);
-    for (count, rounds) in [
-        (1, number("--single-rounds", 200)),
-        (100, number("--crowd-rounds", 10)),
+    let (single, crowd) = (number("--single-rounds", 200), number("--crowd-rounds", 10));
+    for (base, kind, count, rounds) in [
+        (env::temp_dir(), "on disk", 1, single),
+        (env::temp_dir(), "on disk", 100, crowd),
+        (PathBuf::from(MEMORY), "in memory", 1, single),
+        (PathBuf::from(MEMORY), "in memory", 100, crowd),
     ] {
-        let (mut ours, mut bare) = (Vec::new(), Vec::new());
+        let (mut ours, mut bare, mut durable) = (Vec::new(), Vec::new(), Vec::new());
         let mut site = None;
         for round in 0..rounds as usize {
             eprintln!("{count} at once, round {} of {rounds}", round + 1);
@@ -58,13 +66,18 @@ async fn main() {
             }
             let site = match &mut site {
                 Some(site) => site,
-                None => site.insert(Site::start(&program).await),
+                None => site.insert(Site::start(&program, &base).await),
             };
+            durable.push(write_durably(site.dir.path()));
             ours.extend(site.declare(&format!("round-{round}"), count).await);
             bare.extend(start_by_hand(&program, &site.dir.path().join("bare"), count).await);
         }
         let at = |values: &[f64], part| quantile(values, part);
-        let mut cells = vec![count.to_string()];
+        let mut cells = vec![
+            count.to_string(),
+            kind.to_owned(),
+            figure(at(&durable, 0.5)),
+        ];
         for part in [0.5, 0.99] {
             let (ours, bare) = (at(&ours, part), at(&bare, part));
             cells.extend([
@@ -87,8 +100,8 @@ struct Site {
 }
 
 impl Site {
-    async fn start(program: &Path) -> Self {
-        let dir = tempfile::tempdir().expect("a directory can be made");
+    async fn start(program: &Path, base: &Path) -> Self {
+        let dir = tempfile::tempdir_in(base).expect("a directory can be made");
         let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
         let installation = format!("bench{}", name.replace('.', "-").to_lowercase());
         let path = |name: &str| dir.path().join(name);
@@ -240,6 +253,20 @@ fn write_config(dir: &Path, number: usize, credential: &Credential) -> PathBuf {
     let text = serde_json::to_vec(&config).expect("plain data");
     fs::write(&path, text).expect("a file can be written");
     path
+}
+
+/// What the disk asks for one small file that a power cut must not take: the milliseconds until
+/// it and its name are there for good.
+fn write_durably(dir: &Path) -> f64 {
+    let begun = Instant::now();
+    let (new, place) = (dir.join("durable.new"), dir.join("durable"));
+    let mut file = fs::File::create(&new).expect("a file can be made");
+    file.write_all(&[b'x'; 800])
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(new, place))
+        .and_then(|()| fs::File::open(dir)?.sync_all())
+        .expect("a file can be written");
+    millis(begun)
 }
 
 fn millis(since: Instant) -> f64 {
