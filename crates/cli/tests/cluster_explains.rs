@@ -45,9 +45,13 @@ fn troubles() -> Vec<Trouble> {
                 "token",
                 "root@pam!other=11111111-1111-1111-1111-111111111111\n",
             ),
-            &["Unauthorized", "401"],
+            &["Unauthorized", "401", "into `tokenFile`"],
         ),
-        trouble("certificate", Cause::Authority, &["certificate"]),
+        trouble(
+            "certificate",
+            Cause::Authority,
+            &["certificate", "give in `caFile` the authority"],
+        ),
         trouble(
             "template",
             order(json!({"do": "hide-template", "vmid": 9000})),
@@ -153,4 +157,35 @@ fn describe_alone_tells_each_trouble_and_what_to_do() {
         let failed = workers.into_iter().filter_map(|worker| worker.join().err());
         assert_eq!(failed.count(), 0, "a trouble is not told");
     });
+}
+
+#[test]
+fn describe_alone_tells_a_guest_whose_agent_says_nothing_and_one_that_can_never_report() {
+    let field = Field::on_a_simulator(Cluster::shared(), "agent", "20");
+    let agents = |agent: &str| {
+        let order = json!({"do": "default-agent", "agent": agent});
+        field.sim().control(&order);
+    };
+    agents("silent");
+    field.declare(&["a"]);
+    let _operator = field.start();
+    field.wait_told("a", "has no guest agent; its console shows which");
+    agents("refusing");
+    field.wait_told(
+        "a",
+        "look at the network and the guest agent of the template",
+    );
+}
+
+#[test]
+fn describe_alone_tells_a_node_that_is_down() {
+    let field = Field::on_a_simulator(Cluster::shared(), "node", "20");
+    field.declare(&["a"]);
+    let _operator = field.start();
+    field.wait_serving(&["a"]);
+    let order = json!({"do": "node", "node": "pve1", "up": false});
+    field.sim().control(&order);
+    field.wait_told("a", "no answer in time");
+    // Clients go on using it.
+    assert!(field.described("a").contains("Endpoint:"));
 }

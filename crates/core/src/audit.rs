@@ -85,7 +85,7 @@ pub fn audit(desired: &Desired, seen: &Observed, plan: &Plan) -> Vec<Violation> 
     let (before, finalizer_before) = match &seen.recorded {
         Recorded::Held(record) => (record.claim.clone(), true),
         Recorded::Nothing => (None, false),
-        Recorded::Unreadable(_) => {
+        Recorded::Unreadable(_) | Recorded::Lost { .. } => {
             note(!plan.actions.is_empty(), Violation::ActionOnOthersRecord);
             return wrong;
         }

@@ -147,6 +147,13 @@ pub enum Recorded {
     Held(Record),
     /// It is there and cannot be read; the text says what to do.
     Unreadable(String),
+    /// It was taken away, and what was asked for in its name may still come.
+    Lost {
+        /// What to do.
+        text: String,
+        /// How much longer.
+        left: Duration,
+    },
 }
 
 impl Recorded {
@@ -154,7 +161,7 @@ impl Recorded {
     pub const fn record(&self) -> Option<&Record> {
         match self {
             Self::Held(record) => Some(record),
-            Self::Nothing | Self::Unreadable(_) => None,
+            Self::Nothing | Self::Unreadable(_) | Self::Lost { .. } => None,
         }
     }
     /// The present claim, if there is one.

@@ -76,7 +76,16 @@ pub(crate) async fn observe(
         Ok(Some(stored)) => (Recorded::Held(stored.record.clone()), Some(stored)),
         Ok(None) => (Recorded::Nothing, None),
         Err(e) if e.kind == StoreErrorKind::Corrupt => (Recorded::Unreadable(e.chain()), None),
-        Err(e) => return Err(PassError::Read(e)),
+        Err(e) => match e.kind {
+            StoreErrorKind::Settling(left) => (
+                Recorded::Lost {
+                    text: e.chain(),
+                    left,
+                },
+                None,
+            ),
+            _ => return Err(PassError::Read(e)),
+        },
     };
     history.note_record(recorded.record(), now);
     let going = matches!(desired.intent, Intent::Delete | Intent::Abandon);
@@ -102,11 +111,13 @@ pub(crate) async fn observe(
         next: Look::NotAsked,
         history: History::default(),
     };
-    let readable = !matches!(seen.recorded, Recorded::Unreadable(_))
-        && seen
-            .recorded
-            .record()
-            .is_none_or(|r| r.installation == desired.installation);
+    let readable = !matches!(
+        seen.recorded,
+        Recorded::Unreadable(_) | Recorded::Lost { .. }
+    ) && seen
+        .recorded
+        .record()
+        .is_none_or(|r| r.installation == desired.installation);
     // Who is forgotten is not asked for: a hypervisor that is away keeps nobody.
     let asked = readable && desired.intent != Intent::Abandon;
     if asked && let Some(lane) = &lane {

@@ -24,6 +24,7 @@ use egress_engine::{
     PermitSource,
     store::{Store, StoreError, StoreErrorKind, Stored, Version, layout},
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::{
     collections::{HashMap, HashSet},
@@ -57,7 +58,8 @@ struct Shared {
     doubted: Mutex<HashSet<ProxyId>>,
     /// The last write of each Proxy that has one going: closed when it ended.
     writing: Mutex<HashMap<ProxyId, watch::Receiver<()>>>,
-    lost_since: Mutex<HashMap<ProxyId, Instant>>,
+    /// Since when a record is known to be lost, by this process's clock and by the world's.
+    lost_since: Mutex<HashMap<ProxyId, (Instant, Timestamp)>>,
     /// The object whose record this process removed last, of each name, and when.
     released: Mutex<HashMap<ProxyId, (String, Instant)>>,
 }
@@ -324,22 +326,28 @@ impl Shared {
         }
     }
 
-    /// What was asked for in the name of a lost record may still come: nothing is begun before.
+    /// What was asked for in the name of a lost record may still come: nothing is begun before,
+    /// and people are told until when.
     fn lost(&self, id: &ProxyId) -> Result<(), StoreError> {
         let now = Instant::now();
-        let since = *held(&self.lost_since).entry(id.clone()).or_insert(now);
-        let left = (self.settle)().saturating_sub(now.duration_since(since));
+        let (since, noticed) = *held(&self.lost_since)
+            .entry(id.clone())
+            .or_insert_with(|| (now, Timestamp::now()));
+        let settle = (self.settle)();
+        let left = settle.saturating_sub(now.duration_since(since));
         if left.is_zero() {
             return Ok(());
         }
-        Err(unavailable(
-            id,
-            &format!(
-                "its annotation {RECORD_ANNOTATION} was taken away: in {} s, when nothing can \
-                 come any more that it asked for, its machine is searched by its mark",
-                left.as_secs() + 1
+        let settled = noticed.saturating_add(settle).unwrap_or(noticed);
+        Err(StoreError {
+            kind: StoreErrorKind::Settling(left),
+            text: format!(
+                "the annotation {RECORD_ANNOTATION} of {id} was taken away: put it back, or wait \
+                 until {settled:.0}, when nothing can come any more that was asked for in its \
+                 name: then the machine is searched by its mark"
             ),
-        ))
+            source: None,
+        })
     }
 }
 

@@ -4,6 +4,7 @@ mod cluster;
 
 use cluster::{Cluster, REPLICA, secs};
 use egress_operator::double::{Gate, Target, Verb, Verdict};
+use egress_provider::memory::Physics;
 use serde_json::{Value, json};
 use std::sync::{
     Arc,
@@ -147,13 +148,29 @@ async fn a_finalizer_that_someone_takes_away_leaves_the_machine_and_no_loop() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_was_taken_away_is_found_by_the_mark_and_nothing_is_made_twice() {
-    let cluster = Cluster::new();
+    let cluster = Cluster::on(Physics {
+        settle: secs(60),
+        ..Physics::default()
+    });
     let _operator = cluster.start(REPLICA).await;
     for name in ["stays", "goes"] {
         cluster.apply(name);
         cluster.wait_serving(name).await;
         let lose = json!({"metadata": {"annotations": {"egress-proxies.io/record": null}}});
+        let before = cluster.proxy(name)["status"].clone();
         cluster.patch(name, &lose);
+        cluster
+            .wait("it to be told", || {
+                cluster.condition_reason(name, "Accepted") == "RecordUnreadable"
+            })
+            .await;
+        let (_, told) = cluster.condition(name, "Accepted");
+        assert!(told.contains("put it back, or wait until"), "{told}");
+        // Clients go on using it.
+        let now = cluster.proxy(name)["status"].clone();
+        for field in ["endpoint", "addresses", "machine", "providerID"] {
+            assert_eq!(now[field], before[field], "{field}");
+        }
     }
     cluster.delete("goes");
     cluster.wait_gone("goes").await;
@@ -293,9 +310,8 @@ async fn an_erased_status_is_written_again_and_changes_nothing_else() {
     };
     // Nothing else changes about it, so nothing but the refusal asks for another try.
     for refused_with in [None, Some(409), Some(429), Some(500)] {
-        let gate = refused_with.map(|code| -> Arc<dyn Gate> {
-            Arc::new(NextStatus(code, AtomicBool::new(false)))
-        });
+        let gate = refused_with
+            .map(|code| -> Arc<dyn Gate> { Arc::new(NextStatus(code, AtomicBool::new(false))) });
         cluster.server.set_gate(gate);
         cluster
             .server

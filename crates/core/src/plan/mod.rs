@@ -128,6 +128,10 @@ pub fn plan(desired: &Desired, seen: &Observed) -> Plan {
             return Plan::new(Phase::Failed)
                 .waiting(Waiting::RecordUnreadable(text.clone()), SLOWLY);
         }
+        Recorded::Lost { text, left } => {
+            return Plan::new(Phase::Failed)
+                .waiting(Waiting::RecordUnreadable(text.clone()), (*left).max(SOON));
+        }
         // Whoever is to be forgotten needs no record that fits.
         Recorded::Held(_) if desired.intent == Intent::Abandon => {
             return Plan::new(Phase::Deleting).then(Action::ReleaseFinalizer);

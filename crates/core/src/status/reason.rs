@@ -224,7 +224,9 @@ pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
         ),
         Waiting::NoAddress => (
             Reason::NoAddress,
-            "the machine is started and has reported no address yet".into(),
+            "the machine is started and has reported no address yet: it boots, waits for DHCP, or \
+             has no guest agent; its console shows which"
+                .into(),
         ),
         Waiting::Stopped(StopReason::IoError) => (
             Reason::IoError,

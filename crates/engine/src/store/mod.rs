@@ -7,7 +7,7 @@ pub mod layout;
 pub mod memory;
 
 use egress_core::{ProxyId, Record};
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// The version of a stored record, opaque to everyone but its store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +29,8 @@ pub enum StoreErrorKind {
     Conflict,
     /// The record is there and cannot be read; it was left as it is.
     Corrupt,
+    /// The record was taken away, and what was asked for in its name may come for so long.
+    Settling(Duration),
     /// The store cannot be reached, read or written now; nothing was changed.
     Unavailable,
     /// The write may have had its effect.

@@ -46,9 +46,14 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new() -> Self {
+        Self::on(Physics::default())
+    }
+
+    /// Beside a hypervisor like this.
+    pub fn on(physics: Physics) -> Self {
         Self {
             server: Server::new(),
-            world: World::new(Physics::default()),
+            world: World::new(physics),
             installation: "a",
             config: Arc::new(Mutex::new("lab".into())),
         }

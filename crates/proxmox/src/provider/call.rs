@@ -1,6 +1,6 @@
 //! One call of the contract on its way: its deadline, its errors, its mutating requests.
 
-use super::Proxmox;
+use super::{Proxmox, check::refused_wholly};
 use crate::client::{Client, Failure, Kind, Prepared, READ_DEADLINE, Upid, answers::Answered};
 use egress_core::{ErrorClass, Handle};
 use egress_provider::{Error, Operation, Permit, Result};
@@ -48,6 +48,9 @@ impl Call<'_> {
             && !said.contains(privilege.as_str())
         {
             said = format!("{said}: the token lacks {privilege} on {path}");
+        }
+        if let Some((_, remedy)) = refused_wholly(&failure.kind) {
+            said = format!("{said}: {remedy}");
         }
         if matches!(failure.kind, Kind::UnexpectedAnswer | Kind::Unclassified) {
             tracing::warn!(operation = %self.operation, target = self.target, said, "an answer of Proxmox VE that is not known");

@@ -125,24 +125,31 @@ const fn class_of(reason: CheckReason) -> ErrorClass {
     }
 }
 
-fn of_failure(failure: &Failure) -> CheckFinding {
-    let (reason, remedy) = match &failure.kind {
-        Kind::CertificateInvalid(_) | Kind::CaUnusable => (
+/// What a person can do where the host refuses us as a whole, whatever was asked.
+pub(super) const fn refused_wholly(kind: &Kind) -> Option<(CheckReason, &'static str)> {
+    match kind {
+        Kind::CertificateInvalid(_) | Kind::CaUnusable => Some((
             CheckReason::CertificateInvalid,
             "give in `caFile` the authority that signed the host's certificate, and in `urls` a name that it holds",
-        ),
-        Kind::Unauthenticated | Kind::TokenUnusable => (
+        )),
+        Kind::Unauthenticated | Kind::TokenUnusable => Some((
             CheckReason::Unauthorized,
             "write `user@realm!id=secret` of a living token into `tokenFile`",
-        ),
+        )),
+        _ => None,
+    }
+}
+
+fn of_failure(failure: &Failure) -> CheckFinding {
+    let (reason, remedy) = match &failure.kind {
         Kind::Forbidden { .. } => (
             CheckReason::MissingPrivileges,
             "grant the token that privilege on that path",
         ),
-        _ => (
+        kind => refused_wholly(kind).unwrap_or((
             CheckReason::Unreachable,
             "see that the API servers in `urls` run and can be reached from here",
-        ),
+        )),
     };
     // What was asked is of no use to people.
     let found = match failure.status {

@@ -12,19 +12,23 @@ impl ProxyStatus {
     /// The status that says what the core says: the machine at a provider of this kind,
     /// conditions with the time since when they hold, as `before` has it where nothing changed.
     /// The same input gives the same status, whatever `now` is, while no condition changes.
+    /// Where the machine is stays as `before` has it while the record cannot be read.
     pub fn told(
         told: &core::ProxyStatus,
         kind: Option<&str>,
         before: Option<&Self>,
         now: Timestamp,
     ) -> Self {
+        let accepted = told.condition(core::ConditionType::Accepted);
+        let unreadable = accepted.is_some_and(|c| c.reason == core::Reason::RecordUnreadable);
+        let kept = before.filter(|_| unreadable).cloned();
         let before = before.map(|b| b.conditions.as_slice()).unwrap_or_default();
         let provider_id = || {
             let (kind, provider) = (kind?, told.provider.as_ref()?);
             let machine = told.machine.as_ref()?;
             Some(format!("{kind}://{provider}/{}", machine.id))
         };
-        Self {
+        let told = Self {
             phase: Phase::shown(told.phase),
             provider_id: provider_id(),
             machine: told.machine.as_ref().map(MachineStatus::from),
@@ -52,6 +56,18 @@ impl ProxyStatus {
                 })
                 .collect(),
             observed_generation: Some(told.observed_generation),
+        };
+        // Nobody knows better while the record cannot be read, and clients go on using it.
+        match kept {
+            Some(kept) => Self {
+                provider_id: kept.provider_id,
+                machine: kept.machine,
+                addresses: kept.addresses,
+                endpoint: kept.endpoint,
+                egress_ip: kept.egress_ip,
+                ..told
+            },
+            None => told,
         }
     }
 }

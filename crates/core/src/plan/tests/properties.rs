@@ -100,6 +100,7 @@ fn any_recorded() -> impl Strategy<Value = Recorded> {
         2 => Just(Recorded::Nothing),
         16 => any_record().prop_map(Recorded::Held),
         1 => Just(Recorded::Unreadable("line 1 is no JSON".into())),
+        1 => Just(Recorded::Lost { text: "taken away".into(), left: std::time::Duration::from_secs(60) }),
     ]
 }
 
@@ -358,7 +359,7 @@ fn after_records(desired: &Desired, seen: &Observed, plan: &Plan) -> Recorded {
         };
     }
     match (&seen.recorded, record) {
-        (Recorded::Unreadable(text), _) => Recorded::Unreadable(text.clone()),
+        (unreadable @ (Recorded::Unreadable(_) | Recorded::Lost { .. }), _) => unreadable.clone(),
         (_, Some(record)) => Recorded::Held(record),
         (_, None) => Recorded::Nothing,
     }

@@ -185,6 +185,14 @@ fn rows_without_a_machine() -> Vec<Row> {
             run(),
             observed(Recorded::Unreadable("line 1".into())),
         ),
+        (
+            "record taken away",
+            gone(),
+            observed(Recorded::Lost {
+                text: "wait".into(),
+                left: secs(90),
+            }),
+        ),
         ("record is a copy", run(), recorded(copy)),
         ("record of another installation", gone(), recorded(theirs)),
         ("deleted, nothing recorded", gone(), nothing()),

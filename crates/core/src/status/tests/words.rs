@@ -86,7 +86,7 @@ UserDataMissing: ConfigMap shop/extra lacks the key k: add it
 Creating: the machine is being made
 Creating: the machine is being made: clone
 TaskRunning: a task of the hypervisor works on the machine: migrate
-NoAddress: the machine is started and has reported no address yet
+NoAddress: the machine is started and has reported no address yet: it boots, waits for DHCP, or has no guest agent; its console shows which
 PoweredOff: the machine was found stopped and is started again (restart 1 within an hour)
 Crashed: the machine was found stopped and is started again (restart 2 within an hour)
 Undecided: node-2 does not answer
