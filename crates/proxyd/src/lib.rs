@@ -7,10 +7,14 @@
 //! accept to close: the connection to the target is polled by the task that needs it, so a
 //! client that goes away takes everything of its own with it.
 //!
+//! Beside it, in machines: [`agent`], which answers a hypervisor instead of
+//! `qemu-guest-agent`.
+//!
 //! The library emits `tracing` events, never a credential or a full URL; the binary decides
 //! where they go.
 
 mod access;
+pub mod agent;
 mod answer;
 mod client;
 mod clock;

@@ -1,19 +1,22 @@
-//! The forward proxy as a process of its own.
+//! The forward proxy as a process of its own, and the guest agent as another one.
 //!
-//! The arguments are read by hand: there are two, and this binary is copied into every
+//! The arguments are read by hand: there are few, and this binary is copied into every
 //! machine.
 
-use egress_proxyd::{Session, main_with};
-use std::{path::PathBuf, process::ExitCode};
+use egress_proxyd::{Session, agent, main_with};
+use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
 use tracing_subscriber::filter::LevelFilter;
 
 const USAGE: &str = "\
-The forward proxy of egress-proxies.
+The forward proxy of egress-proxies, and the guest agent of its machines.
 
 Usage: proxyd --config FILE [--detach]
+       proxyd --agent [PORT]
 
   --config FILE  what to serve, as JSON (docs/proxyd.md)
   --detach       in a session of its own, to outlive whoever started it
+  --agent [PORT] answer the hypervisor as QEMU's guest agent does, on the port
+                 /dev/virtio-ports/org.qemu.guest_agent.0 where none is named
   --version      the version
   --help         this text
 
@@ -29,6 +32,14 @@ fn main() -> ExitCode {
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--config") => config = arguments.next().map(PathBuf::from),
+            Some("--agent") => {
+                let port = arguments.next();
+                if let Some(extra) = arguments.next() {
+                    return unknown(&extra);
+                }
+                log();
+                agent::run(port.as_deref().unwrap_or(agent::PORT.as_ref()).as_ref())
+            }
             Some("--detach") => session = Session::Own,
             Some("--version") => {
                 println!("proxyd {}", env!("CARGO_PKG_VERSION"));
@@ -38,19 +49,27 @@ fn main() -> ExitCode {
                 print!("{USAGE}");
                 return ExitCode::SUCCESS;
             }
-            _ => {
-                eprintln!(
-                    "{}: not an argument of proxyd: see --help",
-                    argument.display()
-                );
-                return ExitCode::from(2);
-            }
+            _ => return unknown(&argument),
         }
     }
     let Some(config) = config else {
         eprintln!("--config: (missing): no file is named: see --help");
         return ExitCode::from(2);
     };
+    log();
+    main_with(&config, session)
+}
+
+fn unknown(argument: &OsStr) -> ExitCode {
+    eprintln!(
+        "{}: not an argument of proxyd: see --help",
+        argument.display()
+    );
+    ExitCode::from(2)
+}
+
+/// Sends the log to standard error.
+fn log() {
     let level = std::env::var("PROXYD_LOG")
         .ok()
         .and_then(|level| level.parse().ok());
@@ -59,5 +78,4 @@ fn main() -> ExitCode {
         .with_ansi(false)
         .with_max_level(level.unwrap_or(LevelFilter::INFO))
         .init();
-    main_with(&config, session)
 }
