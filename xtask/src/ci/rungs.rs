@@ -1,13 +1,16 @@
 //! The ladder of tests, and which test stands on which rung.
 //!
 //! A test inside a crate stands on the rung of its module's name: `plan::properties::...`. A
-//! test program, `crates/x/tests/NAME.rs`, stands as a whole on the rung of its own name; with
-//! no word of a rung in it, it tries a crate from outside and stands on `whole`. Every test runs
-//! exactly once.
+//! test program, `crates/x/tests/NAME.rs`, stands as a whole on the rung that its name begins
+//! with, as `crash_walk`; any other name tries a crate from outside and stands on `whole`, and
+//! must not hold a rung's word further on. Every test runs exactly once.
 
 use super::{Outcome, tally::Tally};
-use crate::{Stop, kube, run};
-use std::path::{Path, PathBuf};
+use crate::{Stop, kube, libvirt, payload, run};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 /// One rung that this repository has by now.
 #[derive(Debug)]
@@ -16,71 +19,115 @@ pub(crate) struct Rung {
     pub(crate) number: u8,
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
-    /// End of the module's name, with `::`, of its tests inside a crate; empty for all others.
-    module: &'static str,
-    /// A word in the name of its test programs.
-    word: &'static str,
+    /// Which tests inside a crate.
+    inside: Inside,
+    /// What the names of its test programs begin with; nothing for those that are left.
+    words: &'static [&'static str],
+    needs: Needs,
 }
 
-/// The rung whose tests run an API server.
-const CLUSTER: u8 = 7;
+/// The tests inside a crate that stand on a rung.
+#[derive(Debug, PartialEq, Eq)]
+enum Inside {
+    /// Those below modules of this name, which ends with `::`.
+    Module(&'static str),
+    /// All that stand on no other rung.
+    Rest,
+    /// None.
+    Nothing,
+}
+
+impl Inside {
+    const fn module(&self) -> Option<&'static str> {
+        match self {
+            Self::Module(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// What a rung's tests run on.
+#[derive(Debug, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// A Kubernetes API server.
+    ApiServer,
+    /// libvirt, in namespaces of its own.
+    Libvirt,
+}
 
 pub(crate) const RUNGS: &[Rung] = &[
     Rung {
         number: 1,
         name: "table",
         what: "one fact a row",
-        module: "",
-        word: "table",
+        inside: Inside::Rest,
+        words: &["table"],
+        needs: Needs::Nothing,
     },
     Rung {
         number: 2,
         name: "property",
         what: "what holds for any input",
-        module: "properties::",
-        word: "propert",
+        inside: Inside::Module("properties::"),
+        words: &["property", "properties"],
+        needs: Needs::Nothing,
     },
     Rung {
         number: 3,
         name: "script",
         what: "scenarios with their expected output, in virtual time",
-        module: "scenarios::",
-        word: "scenario",
+        inside: Inside::Module("scenarios::"),
+        words: &["scenario", "scenarios"],
+        needs: Needs::Nothing,
     },
     Rung {
         number: 4,
         name: "crash-walk",
         what: "a crash before and after every effect",
-        module: "crash_walk::",
-        word: "crash",
+        inside: Inside::Module("crash_walk::"),
+        words: &["crash"],
+        needs: Needs::Nothing,
     },
     Rung {
         number: 5,
         name: "conformance",
         what: "every provider, store and wrapper against the contract",
-        module: "conformance::",
-        word: "conformance",
+        inside: Inside::Module("conformance::"),
+        words: &["conformance"],
+        needs: Needs::Nothing,
     },
     Rung {
         number: 6,
         name: "fidelity",
         what: "the simulator against recordings of the real thing",
-        module: "fidelity::",
-        word: "fidelity",
+        inside: Inside::Module("fidelity::"),
+        words: &["fidelity"],
+        needs: Needs::Nothing,
     },
     Rung {
-        number: CLUSTER,
+        number: 7,
         name: "cluster",
         what: "the operator on a real Kubernetes API server",
-        module: "api_server::",
-        word: "cluster",
+        inside: Inside::Module("api_server::"),
+        words: &["cluster"],
+        needs: Needs::ApiServer,
     },
     Rung {
         number: 8,
         name: "whole",
         what: "processes on loopback and real traffic",
-        module: "whole::",
-        word: "",
+        inside: Inside::Module("whole::"),
+        words: &["whole"],
+        needs: Needs::Nothing,
+    },
+    Rung {
+        number: 8,
+        name: "guests",
+        what: "real machines on libvirt, under emulation",
+        inside: Inside::Nothing,
+        words: &["guests"],
+        needs: Needs::Libvirt,
     },
 ];
 
@@ -89,8 +136,9 @@ impl Rung {
     pub(crate) fn run(&self, root: &Path, in_ci: bool) -> Result<(Outcome, Tally), Stop> {
         let mut tally = Tally::default();
         let mut well = true;
-        let environment = match self.prepare(root) {
-            Ok(environment) => environment,
+        let programs = test_programs(root)?;
+        let ground = match misnamed(&programs).and_then(|()| self.prepare(root)) {
+            Ok(ground) => ground,
             Err(Stop::Because(why)) => {
                 println!("{why}");
                 let outcome = if in_ci {
@@ -102,8 +150,8 @@ impl Rung {
             }
             Err(other) => return Err(other),
         };
-        for arguments in self.invocations(&test_programs(root)?) {
-            let mut command = run::cargo(root);
+        for arguments in self.invocations(&programs) {
+            let mut command = ground.cargo(root)?;
             command.args([
                 "test",
                 "--quiet",
@@ -111,7 +159,7 @@ impl Rung {
                 "--all-features",
                 "--no-fail-fast",
             ]);
-            command.args(arguments).envs(environment.clone());
+            command.args(arguments);
             println!("$ {}", run::line(&command));
             well &= run::each_line(&mut command, |line| {
                 let counted = Tally::parse(line);
@@ -140,41 +188,49 @@ impl Rung {
         Ok((outcome, tally))
     }
 
-    /// What the rung's tests find in their environment; an error says what would enable them.
-    fn prepare(&self, root: &Path) -> Result<Vec<(&'static str, PathBuf)>, Stop> {
-        if self.number != CLUSTER {
-            return Ok(Vec::new());
+    /// Sees to it that what the rung's tests run on is there; an error says what would enable
+    /// them.
+    fn prepare(&self, root: &Path) -> Result<Ground, Stop> {
+        match self.needs {
+            Needs::Nothing => Ok(Ground::Plain),
+            Needs::ApiServer => {
+                kube::assets::prepare(root)?;
+                Ok(Ground::ApiServer)
+            }
+            Needs::Libvirt => {
+                libvirt::obstacle().map_or(Ok(()), |why| Err(Stop::Because(why)))?;
+                Ok(Ground::Libvirt(payload::build(root)?))
+            }
         }
-        kube::assets::prepare(root)?;
-        Ok(vec![("EGRESS_KUBE_UP", std::env::current_exe()?)])
     }
 
     fn enable(&self) -> String {
-        if self.word.is_empty() {
+        let Some(word) = self.words.first() else {
             return "write a test program below tests/ of a crate".into();
+        };
+        match self.inside.module() {
+            Some(module) => format!(
+                "write a test in a module `{}`, or a test program named {word}_*",
+                module.trim_end_matches("::")
+            ),
+            None => format!("write a test program named {word}_*"),
         }
-        let module = self.module.trim_end_matches("::");
-        format!(
-            "write a test in a module `{module}`, or a test program named *{}*",
-            self.word
-        )
     }
 
     /// What follows `cargo test --workspace` in each call that this rung needs.
     fn invocations(&self, programs: &[String]) -> Vec<Vec<String>> {
         let own = |text: &str| text.to_owned();
-        let mut inside = vec![
-            own("--lib"),
-            own("--bins"),
-            own("--"),
-            self.module.to_owned(),
-        ];
-        inside.retain(|argument| !argument.is_empty());
-        // A test below two such modules belongs to the higher rung, and runs there only.
-        for higher in RUNGS.iter().filter(|rung| rung.number > self.number) {
-            inside.extend([own("--skip"), higher.module.to_owned()]);
+        let mut calls = Vec::new();
+        if self.inside != Inside::Nothing {
+            let mut inside = vec![own("--lib"), own("--bins"), own("--")];
+            inside.extend(self.inside.module().map(own));
+            // A test below two such modules belongs to the higher rung, and runs there only.
+            let higher = RUNGS.iter().filter(|rung| rung.number > self.number);
+            for module in higher.filter_map(|rung| rung.inside.module()) {
+                inside.extend([own("--skip"), own(module)]);
+            }
+            calls.push(inside);
         }
-        let mut calls = vec![inside];
         let mut outside: Vec<String> = Vec::new();
         for program in programs
             .iter()
@@ -185,19 +241,68 @@ impl Rung {
         if !outside.is_empty() {
             calls.push(outside);
         }
-        if self.module.is_empty() {
+        if self.inside == Inside::Rest {
             calls.push(vec![own("--doc")]);
         }
         calls
     }
 }
 
-/// The rung of a test program, by its name.
+/// What a rung's tests run on, once it is there.
+enum Ground {
+    Plain,
+    ApiServer,
+    /// With the static proxyd.
+    Libvirt(PathBuf),
+}
+
+impl Ground {
+    /// A cargo command on it.
+    fn cargo(&self, root: &Path) -> Result<Command, Stop> {
+        let mut cargo = run::cargo(root);
+        match self {
+            Self::Plain => {}
+            Self::ApiServer => {
+                cargo.env("EGRESS_KUBE_UP", std::env::current_exe()?);
+            }
+            Self::Libvirt(payload) => {
+                let mut within = Command::new(std::env::current_exe()?);
+                within
+                    .args(["libvirt-up", "--"])
+                    .arg(cargo.get_program())
+                    .current_dir(root)
+                    .stdin(Stdio::null())
+                    .env("EGRESS_PAYLOAD", payload)
+                    // There is no network, and everything is built by now.
+                    .env("CARGO_NET_OFFLINE", "true");
+                return Ok(within);
+            }
+        }
+        Ok(cargo)
+    }
+}
+
+/// The rung of a test program, by what its name begins with.
 fn rung_of(program: &str) -> &'static Rung {
-    let named = RUNGS
+    let first = program.split('_').next().unwrap_or(program);
+    let rung = |word: &str| RUNGS.iter().find(|rung| rung.words.contains(&word));
+    rung(first).or_else(|| rung("whole")).unwrap_or(&RUNGS[0])
+}
+
+/// Whether every name says at its begin where the program stands.
+fn misnamed(programs: &[String]) -> Result<(), Stop> {
+    let first = |name: &str| name.split('_').next().unwrap_or(name).to_owned();
+    let is_word = |word: &str| RUNGS.iter().any(|rung| rung.words.contains(&word));
+    let Some(bad) = programs
         .iter()
-        .find(|rung| !rung.word.is_empty() && program.contains(rung.word));
-    named.unwrap_or(&RUNGS[RUNGS.len() - 1])
+        .find(|name| !is_word(&first(name)) && name.split('_').any(is_word))
+    else {
+        return Ok(());
+    };
+    Err(Stop::Because(format!(
+        "tests/{bad}.rs: holds the word of a rung, but does not begin with it: begin with it, or \
+         leave it out"
+    )))
 }
 
 /// Names of all test programs of the workspace.
@@ -248,10 +353,14 @@ mod tests {
             ("api_server::a_namespace", "cluster"),
             ("world::cluster::tests::a_row", "table"),
             ("whole::three_proxies", "whole"),
+            ("guests::supervisor::tests::a_row", "table"),
         ] {
             let on: Vec<&str> = RUNGS
                 .iter()
-                .filter(|rung| runs(&rung.invocations(&[])[0], test))
+                .filter(|rung| {
+                    let calls = rung.invocations(&[]);
+                    calls.first().is_some_and(|inside| runs(inside, test))
+                })
                 .map(|rung| rung.name)
                 .collect();
             assert_eq!(on, [rung], "{test}");
@@ -261,13 +370,16 @@ mod tests {
     #[test]
     fn every_test_program_runs_on_exactly_one_rung() {
         for (program, rung) in [
-            ("plan_table", "table"),
+            ("table_plan", "table"),
             ("properties", "property"),
             ("scenarios", "script"),
             ("crash_walk", "crash-walk"),
-            ("store_conformance", "conformance"),
+            ("conformance_store", "conformance"),
             ("cluster_life", "cluster"),
+            ("crash_walk_cluster", "crash-walk"),
+            ("guests_tiny", "guests"),
             ("forward", "whole"),
+            ("whole_state", "whole"),
         ] {
             assert_eq!(rung_of(program).name, rung, "{program}");
             let holding = RUNGS.iter().filter(|rung| {
@@ -278,6 +390,17 @@ mod tests {
             });
             assert_eq!(holding.count(), 1, "{program}");
         }
+    }
+
+    #[test]
+    fn a_rungs_word_stands_at_the_names_begin_or_not_at_all() {
+        let names = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| (*name).to_owned()).collect()
+        };
+        assert!(misnamed(&names(&["crash_walk_cluster", "forward", "guestsome_a"])).is_ok());
+        let refused = misnamed(&names(&["crash_walk", "store_crash"]));
+        let told = matches!(refused, Err(Stop::Because(why)) if why.contains("store_crash"));
+        assert!(told);
     }
 
     #[test]

@@ -243,7 +243,7 @@ fn temporary_files(root: &Path) -> Vec<PathBuf> {
 
 /// Past the capture of the test harness, which hides what passing tests print.
 fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "store_crash: {text}");
+    let _ = writeln!(std::io::stderr(), "crash_store: {text}");
 }
 
 /// A small file system of its own in memory.
