@@ -205,7 +205,7 @@ const PARTS: [Part; 2] = [
         text: include_str!("../../../examples/proxmox/config.yaml"),
         least: "providers: [{name: pv1, proxmox: {urls: [https://192.0.2.8:8006], caFile: ca.pem, \
                 tokenFile: token, template: 9001, storage: local-lvm, isoStorage: proxy-seeds, \
-                vmidRange: {from: 100000, to: 199999}, guestAgent: baked}}]",
+                vmidRange: {from: 100000, to: 199999}}}]",
     },
 ];
 

@@ -52,10 +52,11 @@ pub enum CloudInitDrive {
 }
 
 /// Where the guest agent comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum GuestAgent {
-    /// The seed carries one.
+    /// The proxyd that the seed carries is one, too.
+    #[default]
     Builtin,
     /// The distribution's package is installed at the first boot.
     Package,
@@ -121,6 +122,7 @@ pub struct Config {
     #[serde(default)]
     pub cloud_init_drive: CloudInitDrive,
     /// Where the guest agent comes from.
+    #[serde(default)]
     pub guest_agent: GuestAgent,
     /// Takes loopback addresses for a machine's own: for a simulator only.
     #[serde(default)]
@@ -332,14 +334,6 @@ impl Config {
                 &self.seed_drive,
                 "not a drive that can hold a CD",
                 "use ide0 to ide3, sata0 to sata5 or scsi0 to scsi30",
-            );
-        }
-        if self.guest_agent == GuestAgent::Builtin {
-            findings.add(
-                "guestAgent",
-                "builtin",
-                "this version has no agent of its own",
-                "use `package`, which installs it at the first boot, or `baked` when the template has it",
             );
         }
         if self.reserve.storage_percent > 90 {

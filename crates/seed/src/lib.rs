@@ -2,7 +2,7 @@
 //!
 //! One ISO 9660 image with the label `cidata` carries what cloud-init looks for (`user-data`,
 //! `meta-data`, `vendor-data`, `network-config`) and what our vendor-data installs from it:
-//! proxyd, its unit and its configuration. The user's cloud-config goes in byte for byte; ours
+//! proxyd, its units, its configuration and the rules that bound it. The user's cloud-config goes in byte for byte; ours
 //! lies in vendor-data and is made of scripts alone, because cloud-init lets each list of
 //! user-data replace the same list of vendor-data. What in user-data would still undo ours is
 //! refused by its key. `docs/seed.md` tells it all.
@@ -29,7 +29,7 @@ pub enum GuestAgent {
     Package,
     /// It is in the image, and so is proxyd with a unit `proxyd.service`.
     Baked,
-    /// proxyd itself answers as the agent; no seed can be made for it yet.
+    /// proxyd, in a process of its own.
     Builtin,
 }
 
@@ -58,18 +58,17 @@ impl fmt::Display for GuestAgent {
 impl FromStr for GuestAgent {
     type Err = Finding;
 
-    /// The agent of a configuration's word; `builtin` is refused by name, as long as no seed
-    /// can be made for it.
+    /// The agent of a configuration's word.
     fn from_str(word: &str) -> Result<Self, Finding> {
         match word {
             "package" => Ok(Self::Package),
             "baked" => Ok(Self::Baked),
-            "builtin" => Err(no_builtin()),
+            "builtin" => Ok(Self::Builtin),
             _ => Err(Finding::new(
                 "guestAgent",
                 word,
                 "names no source of the guest agent",
-                suggestion(word, &["package", "baked"]),
+                suggestion(word, &["builtin", "package", "baked"]),
             )),
         }
     }
@@ -131,7 +130,18 @@ impl Seed<'_> {
         ];
         if let Some(payload) = self.payload {
             files.push(File::new("proxyd.service", unit.as_bytes()));
+            files.push(File::new(
+                "egress-proxies-policy.service",
+                vendor_data::POLICY_UNIT.as_bytes(),
+            ));
+            files.push(File::new("policy.nft", vendor_data::POLICY.as_bytes()));
             files.push(File::new("proxyd", payload));
+        }
+        if self.guest_agent == GuestAgent::Builtin {
+            files.push(File::new(
+                "egress-proxies-agent.service",
+                vendor_data::AGENT_UNIT.as_bytes(),
+            ));
         }
         Ok(iso9660::render("cidata", &files))
     }
@@ -139,9 +149,6 @@ impl Seed<'_> {
     /// Faults of what the provider gives.
     fn own_faults(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        if self.guest_agent == GuestAgent::Builtin {
-            findings.push(no_builtin());
-        }
         match (self.guest_agent.needs_payload(), self.payload) {
             (true, None) => findings.push(Finding::new(
                 "payload",
@@ -178,15 +185,6 @@ impl Seed<'_> {
         }
         findings
     }
-}
-
-fn no_builtin() -> Finding {
-    Finding::new(
-        "guestAgent",
-        "builtin",
-        "is not supported yet",
-        "use `package` (installed at the first boot) or `baked` (in the image)",
-    )
 }
 
 /// Whether the text is one label of a host name (RFC 1123, 2.1), in lower case.

@@ -91,29 +91,33 @@ fn a_baked_image_gets_the_configuration_and_no_program() {
 }
 
 #[test]
-fn the_sources_of_the_agent_are_read_by_name_and_builtin_is_refused() {
-    assert_eq!("package".parse(), Ok(GuestAgent::Package));
-    assert_eq!("baked".parse(), Ok(GuestAgent::Baked));
-    let refused = "builtin"
-        .parse::<GuestAgent>()
-        .expect_err("refused")
-        .to_string();
-    assert_eq!(
-        refused,
-        "guestAgent: builtin: is not supported yet: use `package` (installed at the first boot) \
-         or `baked` (in the image)"
-    );
+fn the_sources_of_the_agent_are_read_by_name() {
+    for agent in [GuestAgent::Builtin, GuestAgent::Package, GuestAgent::Baked] {
+        assert_eq!(agent.as_str().parse(), Ok(agent));
+    }
     let misspelt = "packages"
         .parse::<GuestAgent>()
         .expect_err("refused")
         .to_string();
     assert!(misspelt.ends_with("did you mean `package`?"), "{misspelt}");
+}
+
+#[test]
+fn the_agents_unit_is_in_the_seed_where_proxyd_is_the_agent() {
     let config = config();
-    let builtin = Seed {
-        guest_agent: GuestAgent::Builtin,
-        ..seed(&config)
-    };
-    assert_eq!(told(builtin), [refused]);
+    for (guest_agent, has_it) in [(GuestAgent::Builtin, true), (GuestAgent::Package, false)] {
+        let image = Seed {
+            guest_agent,
+            ..seed(&config)
+        };
+        let image = image.render().expect("image");
+        assert_eq!(
+            holds(&image, "ExecStart=/usr/local/bin/proxyd --agent"),
+            has_it
+        );
+        assert_eq!(holds(&image, "apt-get"), !has_it);
+        assert!(holds(&image, "meta skuid proxyd jump begun"));
+    }
 }
 
 #[test]

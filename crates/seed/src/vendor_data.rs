@@ -11,6 +11,12 @@ const INSTALL: &str = include_str!("vendor_data/install.sh");
 const INSTALL_AGENT: &str = include_str!("vendor_data/install-agent.sh");
 /// Turns cloud-init off when the first boot has ended.
 pub(crate) const FIRST_BOOT_UNIT: &str = include_str!("vendor_data/first-boot.service");
+/// The guest agent that proxyd is, too.
+pub(crate) const AGENT_UNIT: &str = include_str!("vendor_data/agent.service");
+/// Loads the rules; proxyd does not start without.
+pub(crate) const POLICY_UNIT: &str = include_str!("vendor_data/policy.service");
+/// What proxyd may not reach.
+pub(crate) const POLICY: &str = include_str!("vendor_data/policy.nft");
 const PROXYD_UNIT: &str = include_str!("vendor_data/proxyd.service");
 
 /// How long proxyd may take to stop beyond its own drain, in seconds.
@@ -98,6 +104,7 @@ mod tests {
         assert_eq!(package[1].0, "text/x-shellscript");
         assert_eq!(package[1].1, INSTALL_AGENT);
         assert_eq!(parts(GuestAgent::Baked), package[..1]);
+        assert_eq!(parts(GuestAgent::Builtin), package[..1]);
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub(super) fn build(scratch: &Path, names: &[String]) -> Result<PathBuf, Stop> {
         "run",
         "tmp",
         "root",
-        "etc",
+        "etc/cloud",
         "usr/sbin",
         "usr/bin",
         "usr/local/bin",

@@ -60,6 +60,10 @@ const NETWORK: &str = "\
 </network>
 ";
 
+/// An address that stands for the internet: guests reach it by their default route, and no
+/// proxy refuses it as a private one (RFC 5737).
+const OUTSIDE: &str = "198.51.100.1";
+
 /// What people and tests are told.
 struct Told {
     uri: String,
@@ -69,11 +73,12 @@ struct Told {
 }
 
 impl Told {
-    fn variables(&self) -> [(&'static str, String); 4] {
+    fn variables(&self) -> [(&'static str, String); 5] {
         [
             ("EGRESS_LIBVIRT_URI", self.uri.clone()),
             ("EGRESS_LIBVIRT_BASE_IMAGE", self.base_image.clone()),
             ("EGRESS_LIBVIRT_NETNS", self.netns.clone()),
+            ("EGRESS_LIBVIRT_OUTSIDE", OUTSIDE.to_owned()),
             ("EGRESS_LIBVIRT_DIR", self.dir.display().to_string()),
         ]
     }
@@ -247,6 +252,7 @@ fn furnish(dir: &Path, image: &Path) -> Result<String, Stop> {
             .map_err(|source| Stop::Because(format!("{}: {source}", image.display())))?,
         &mut File::create(pool.join(&name))?,
     )?;
+    must(tool("ip").args(["address", "add", OUTSIDE, "dev", "lo"]))?;
     must(virsh().arg("net-define").arg(&network))?;
     must(virsh().args(["net-autostart", "default"]))?;
     must(virsh().args(["net-start", "default"]))?;

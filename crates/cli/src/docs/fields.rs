@@ -109,8 +109,8 @@ pub const FIELDS: [Field; 31] = [
     .or("none"),
     field(
         "providers[].proxmox.guestAgent",
-        "`package` or `baked`",
-        "where the guest agent comes from: installed at the first boot, which needs a way to the distribution's mirror, or in the template",
+        "`builtin`, `package` or `baked`",
+        "where the guest agent comes from: proxyd itself, from the seed; the distribution's package, installed at the first boot, which needs a way to a mirror; or the template",
     ),
     field(
         "providers[].proxmox.isoStorage",

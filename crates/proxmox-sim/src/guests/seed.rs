@@ -24,8 +24,19 @@ pub(super) enum NoSeed {
     Config(String),
 }
 
-/// The proxy's configuration on a seed, as JSON that only the proxy understands.
-pub(super) fn config(image: &[u8]) -> Result<Value, NoSeed> {
+/// What a seed has for a machine.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found<'a> {
+    /// The proxy's configuration, as JSON that only the proxy understands.
+    pub(super) config: Value,
+    /// The proxy's program; without one it is in the image.
+    pub(super) program: Option<&'a [u8]>,
+    /// Whether the machine gets a guest agent from it, or has one in its image.
+    pub(super) agent: bool,
+}
+
+/// What is on a seed.
+pub(super) fn read(image: &[u8]) -> Result<Found<'_>, NoSeed> {
     let image = iso9660::read(image)?;
     if !image.label.eq_ignore_ascii_case("cidata") {
         return Err(NoSeed::Label(image.label));
@@ -39,12 +50,25 @@ pub(super) fn config(image: &[u8]) -> Result<Value, NoSeed> {
         return Err(NoSeed::NoInstance);
     }
     file("user-data")?;
+    let vendor_data = String::from_utf8_lossy(file("vendor-data")?);
+    let program = image.files.get("proxyd").copied();
+    if program.is_some() {
+        // A program that nothing starts is none.
+        file("proxyd.service")?;
+    }
+    let agent = program.is_none()
+        || image.files.contains_key("egress-proxies-agent.service")
+        || vendor_data.contains("filename: egress-proxies-agent");
     let config: Value = serde_json::from_slice(file("proxyd.json")?)
         .map_err(|error| NoSeed::Config(error.to_string()))?;
     if config.get("listen").and_then(Value::as_str).is_none() {
         return Err(NoSeed::Config("no `listen`".to_owned()));
     }
-    Ok(config)
+    Ok(Found {
+        config,
+        program,
+        agent,
+    })
 }
 
 /// A configuration with the machine's own address where it says any.
@@ -80,9 +104,9 @@ mod tests {
     #[test]
     fn an_image_that_is_no_seed_says_why() {
         assert_eq!(
-            config(&vec![0; 40_000]).expect_err("no seed").to_string(),
+            read(&vec![0; 40_000]).expect_err("no seed").to_string(),
             "the image cannot be read: no primary volume descriptor"
         );
-        assert!(config(b"abc").is_err());
+        assert!(read(b"abc").is_err());
     }
 }

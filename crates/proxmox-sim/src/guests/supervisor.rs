@@ -4,10 +4,12 @@ use super::seed;
 use crate::{http::Shared, world::Guest};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     net::{IpAddr, Ipv4Addr},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -25,6 +27,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// How long a process that has ended by itself stays away.
 const RESTART: Duration = Duration::from_secs(1);
 
+/// How the files of programs begin that seeds brought.
+const PAYLOAD: &str = "payload-";
+
 /// Keeps one process for each running machine.
 pub(crate) struct Supervisor {
     program: PathBuf,
@@ -32,15 +37,24 @@ pub(crate) struct Supervisor {
     folder: PathBuf,
     shared: Arc<Shared>,
     /// What first boots left on disks, by the machine's identity.
-    disks: BTreeMap<String, Value>,
+    disks: BTreeMap<String, Disk>,
     machines: BTreeMap<u32, Machine>,
+}
+
+/// What a first boot left on a machine's disk.
+#[derive(Clone)]
+struct Disk {
+    config: Value,
+    /// The program that the seed carried; one of the image's otherwise.
+    program: Option<PathBuf>,
+    agent: bool,
 }
 
 /// A machine's boot.
 struct Machine {
     boot: u64,
-    /// What is on its disk, for its own address.
-    config: Option<Value>,
+    /// What is on its disk, the configuration for its own address.
+    disk: Option<Disk>,
     process: Option<Process>,
     /// When the process may be started, again too, as its unit says in a real machine.
     next_start: Instant,
@@ -70,7 +84,7 @@ fn sweep(folder: &Path, program: &Path) -> io::Result<()> {
         let config = path.with_extension("json");
         let pid = fs::read_to_string(&path)?.trim().parse().ok();
         let ours = pid
-            .filter(|&pid| runs(pid, program, &config))
+            .filter(|&pid| runs(pid, program, folder, &config))
             .and_then(|pid| i32::try_from(pid).ok())
             .and_then(Pid::from_raw);
         if let Some(pid) = ours {
@@ -81,13 +95,17 @@ fn sweep(folder: &Path, program: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a process is our program with this configuration, and not a later one of its number.
-fn runs(pid: u32, program: &Path, config: &Path) -> bool {
+/// Whether a process is our program, or one that a seed brought into our folder, with this
+/// configuration, and not a later one of its number.
+fn runs(pid: u32, program: &Path, folder: &Path, config: &Path) -> bool {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else {
         return false;
     };
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    words.first() == Some(&program.as_os_str().as_encoded_bytes())
+    let started = words.first().copied().unwrap_or_default();
+    let brought = folder.join(PAYLOAD);
+    (started == program.as_os_str().as_encoded_bytes()
+        || started.starts_with(brought.as_os_str().as_encoded_bytes()))
         && words.contains(&config.as_os_str().as_encoded_bytes())
 }
 
@@ -143,10 +161,12 @@ impl Supervisor {
         }
         for guest in guests {
             if !self.machines.contains_key(&guest.vmid) {
-                let config = self.config(&guest);
-                let config = config.map(|config| seed::at(&config, address(guest.vmid)));
+                let disk = self.disk(&guest).map(|mut disk| {
+                    disk.config = seed::at(&disk.config, address(guest.vmid));
+                    disk
+                });
                 self.machines
-                    .insert(guest.vmid, Machine::new(guest.boot, config));
+                    .insert(guest.vmid, Machine::new(guest.boot, disk));
             }
             self.attend(&guest);
         }
@@ -164,11 +184,11 @@ impl Supervisor {
         {
             machine.process = None;
         }
-        if let (None, Some(config)) = (&machine.process, &machine.config)
+        if let (None, Some(disk)) = (&machine.process, &machine.disk)
             && machine.next_start <= Instant::now()
         {
             machine.next_start = Instant::now() + RESTART;
-            match self.spawn(guest.vmid, config) {
+            match self.spawn(guest.vmid, disk) {
                 Ok(process) => {
                     machine.process = Some(process);
                     machine.paused = false;
@@ -179,7 +199,8 @@ impl Supervisor {
             }
         }
         if let Some(process) = &mut machine.process {
-            if process.listens_now() {
+            let has_agent = machine.disk.as_ref().is_some_and(|disk| disk.agent);
+            if process.listens_now() && has_agent {
                 let addresses = vec![address(guest.vmid)];
                 self.shared.report(guest.vmid, guest.boot, Some(addresses));
             }
@@ -196,9 +217,9 @@ impl Supervisor {
     }
 
     /// What a first boot takes from its drive, or an earlier one left on the disk.
-    fn config(&mut self, guest: &Guest) -> Option<Value> {
-        if let Some(config) = self.disks.get(&guest.identity) {
-            return Some(config.clone());
+    fn disk(&mut self, guest: &Guest) -> Option<Disk> {
+        if let Some(disk) = self.disks.get(&guest.identity) {
+            return Some(disk.clone());
         }
         let Some((volid, image)) = &guest.seed else {
             tracing::warn!(
@@ -207,16 +228,41 @@ impl Supervisor {
             );
             return None;
         };
-        match seed::config(image) {
-            Ok(config) => {
-                self.disks.insert(guest.identity.clone(), config.clone());
-                Some(config)
-            }
+        let vmid = guest.vmid;
+        let found = match seed::read(image) {
+            Ok(found) => found,
             Err(error) => {
-                tracing::warn!(vmid = guest.vmid, volid, %error, "the machine has no use for what is in its drive");
-                None
+                tracing::warn!(vmid, volid, %error, "the machine has no use for what is in its drive");
+                return None;
             }
+        };
+        let program = match found.program.map(|program| self.keep(program)).transpose() {
+            Ok(program) => program,
+            Err(error) => {
+                tracing::warn!(vmid, volid, %error, "the program in the drive could not be kept");
+                return None;
+            }
+        };
+        let disk = Disk {
+            config: found.config,
+            program,
+            agent: found.agent,
+        };
+        self.disks.insert(guest.identity.clone(), disk.clone());
+        Some(disk)
+    }
+
+    /// Puts a program that a seed brought into our folder; machines with the same one share it.
+    fn keep(&self, program: &[u8]) -> io::Result<PathBuf> {
+        let hash = data_encoding::HEXLOWER.encode(&Sha256::digest(program)[..8]);
+        let path = self.folder.join(format!("{PAYLOAD}{hash}"));
+        if !path.exists() {
+            let scratch = path.with_extension("new");
+            fs::write(&scratch, program)?;
+            fs::set_permissions(&scratch, fs::Permissions::from_mode(0o755))?;
+            fs::rename(scratch, &path)?;
         }
+        Ok(path)
     }
 
     fn files(&self, vmid: u32) -> (PathBuf, PathBuf) {
@@ -226,15 +272,21 @@ impl Supervisor {
         )
     }
 
-    fn spawn(&self, vmid: u32, config: &Value) -> io::Result<Process> {
+    fn spawn(&self, vmid: u32, disk: &Disk) -> io::Result<Process> {
         let (config_file, pid_file) = self.files(vmid);
-        let mut config = config.clone();
+        let mut config = disk.config.clone();
         // What a machine sends leaves from its own address; many share this host.
         config["egress"] = json!(address(vmid));
         crate::http::write_secret(&config_file, &config.to_string())?;
         let log = fs::File::create(self.folder.join(format!("{vmid}.log")))?;
-        let mut child = Command::new(&self.program)
-            .args(&self.arguments)
+        let mut command = if let Some(program) = &disk.program {
+            Command::new(program)
+        } else {
+            let mut command = Command::new(&self.program);
+            command.args(&self.arguments);
+            command
+        };
+        let mut child = command
             .arg("--config")
             .arg(&config_file)
             .env_clear()
@@ -281,10 +333,10 @@ impl Supervisor {
 }
 
 impl Machine {
-    fn new(boot: u64, config: Option<Value>) -> Self {
+    fn new(boot: u64, disk: Option<Disk>) -> Self {
         Self {
             boot,
-            config,
+            disk,
             process: None,
             next_start: Instant::now(),
             paused: false,
@@ -339,9 +391,15 @@ mod tests {
         let line = fs::read(format!("/proc/{pid}/cmdline")).expect("own command line");
         let program = line.split(|byte| *byte == 0).next().expect("a word");
         let program = Path::new(std::str::from_utf8(program).expect("text"));
-        assert!(runs(pid, program, program));
-        assert!(!runs(pid, program, Path::new("/nowhere/100.json")));
-        assert!(!runs(pid, Path::new("/nowhere/proxyd"), program));
+        let elsewhere = Path::new("/nowhere");
+        assert!(runs(pid, program, elsewhere, program));
+        assert!(!runs(
+            pid,
+            program,
+            elsewhere,
+            Path::new("/nowhere/100.json")
+        ));
+        assert!(!runs(pid, Path::new("/nowhere/proxyd"), elsewhere, program));
     }
 
     #[test]
@@ -359,7 +417,7 @@ mod tests {
                 .expect("a process");
             // For a moment after its start a process has no command line.
             let begun = Instant::now();
-            while !runs(child.id(), program, &watched) {
+            while !runs(child.id(), program, folder.path(), &watched) {
                 assert!(
                     begun.elapsed() < Duration::from_secs(30),
                     "it has no command line"

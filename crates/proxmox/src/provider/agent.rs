@@ -103,7 +103,7 @@ impl Call<'_> {
             tracing::warn!(
                 vmid = %machine.vmid,
                 said = reports.said,
-                "no address within the boot time-out: no agent in the image, no route to a package mirror (`guestAgent: package`), no DHCP on the network, or a guest that does not boot; log in on the console, with a user of `userData`, to see which"
+                "no address within the boot time-out: no agent in the image (`guestAgent: baked`), no route to a package mirror (`guestAgent: package`), no DHCP on the network, an image without cloud-init, or a guest that does not boot; log in on the console, with a user of `userData`, to see which"
             );
         }
         Ok(state)

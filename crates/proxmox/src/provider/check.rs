@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     client::{Failure, Kind, NodeName, StorageStatus, Vmid},
-    config::{CloudInitDrive, Config, GuestAgent},
+    config::{CloudInitDrive, Config},
 };
 use egress_core::ErrorClass;
 use egress_provider::{CheckFinding, CheckReason, Error, Operation, Report, Result, Severity};
@@ -661,11 +661,12 @@ impl Findings {
     }
 
     fn payload(&mut self, config: &Config, is_there: bool) {
-        if config.guest_agent == GuestAgent::Package && !is_there {
+        let agent = egress_seed::GuestAgent::from(config.guest_agent);
+        if agent.needs_payload() && !is_there {
             let before = self.0.len();
             self.fault(
                 CheckReason::ConfigInvalid,
-                "`guestAgent: package` needs the static proxyd, which is not there",
+                format!("`guestAgent: {agent}` needs the static proxyd, which is not there"),
                 super::seed::NO_PAYLOAD,
             );
             self.since(before, "guestAgent");

@@ -90,6 +90,16 @@ impl Proxmox {
     }
 }
 
+impl From<config::GuestAgent> for GuestAgent {
+    fn from(configured: config::GuestAgent) -> Self {
+        match configured {
+            config::GuestAgent::Builtin => Self::Builtin,
+            config::GuestAgent::Package => Self::Package,
+            config::GuestAgent::Baked => Self::Baked,
+        }
+    }
+}
+
 /// What became of an upload whose answer never came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
@@ -122,11 +132,7 @@ impl Call<'_> {
             auth: wanted.settings.auth.clone(),
             limits: Limits::default(),
         };
-        let guest_agent = match provider.config.guest_agent {
-            config::GuestAgent::Builtin => GuestAgent::Builtin,
-            config::GuestAgent::Package => GuestAgent::Package,
-            config::GuestAgent::Baked => GuestAgent::Baked,
-        };
+        let guest_agent = GuestAgent::from(provider.config.guest_agent);
         let payload = if guest_agent.needs_payload() {
             let bytes = provider.payload.bytes().map_err(|error| {
                 self.error(

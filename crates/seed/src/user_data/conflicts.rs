@@ -11,7 +11,9 @@ const ACCOUNT: &str = "proxyd";
 const OUR_PATHS: &[&str] = &[
     "/etc/cloud/cloud-init.disabled",
     "/etc/egress-proxies/",
+    "/etc/systemd/system/egress-proxies-agent.service",
     "/etc/systemd/system/egress-proxies-first-boot.service",
+    "/etc/systemd/system/egress-proxies-policy.service",
     "/etc/systemd/system/proxyd.service",
     "/usr/local/bin/proxyd",
     "/var/lib/cloud/instance/manual-clean",

@@ -42,11 +42,24 @@ if mount_seed; then
   (umask 022; mkdir -p /etc/egress-proxies)
   owner=root:root
   if [ -e "$seed/proxyd" ]; then
+    if [ "$(uname -m)" != x86_64 ]; then
+      complain "the seed's proxyd is for x86_64, and this machine is $(uname -m)"
+      exit 1
+    fi
     id -u proxyd >/dev/null 2>&1 ||
       useradd --system --user-group --no-create-home --home-dir /nonexistent \
         --shell /usr/sbin/nologin proxyd
     place 0755 root:root proxyd /usr/local/bin/proxyd
     place 0644 root:root proxyd.service /etc/systemd/system/proxyd.service
+    place 0644 root:root policy.nft /etc/egress-proxies/policy.nft
+    place 0644 root:root egress-proxies-policy.service \
+      /etc/systemd/system/egress-proxies-policy.service
+    [ -x /usr/sbin/nft ] ||
+      complain "nftables is not in this image: proxyd does not start without its rules"
+  fi
+  if [ -e "$seed/egress-proxies-agent.service" ]; then
+    place 0644 root:root egress-proxies-agent.service \
+      /etc/systemd/system/egress-proxies-agent.service
   fi
   if id -u proxyd >/dev/null 2>&1; then
     owner=proxyd:$(id -g proxyd)
@@ -55,7 +68,8 @@ if mount_seed; then
   place 0644 root:root egress-proxies-first-boot.service \
     /etc/systemd/system/egress-proxies-first-boot.service
   if command -v restorecon >/dev/null; then
-    restorecon /usr/local/bin/proxyd /etc/systemd/system/proxyd.service || :
+    restorecon /usr/local/bin/proxyd /etc/systemd/system/proxyd.service \
+      /etc/systemd/system/egress-proxies-*.service || :
     restorecon -R /etc/egress-proxies || :
   fi
   sync
@@ -71,6 +85,13 @@ fi
 systemctl daemon-reload
 systemctl enable egress-proxies-first-boot.service
 systemctl enable proxyd.service || complain "proxyd.service cannot be enabled"
+agent=/etc/systemd/system/egress-proxies-agent.service
+if [ -e "$agent" ]; then
+  systemctl enable "${agent##*/}" || complain "${agent##*/} cannot be enabled"
+fi
 # cloud-init must go on: nothing here waits for a unit.
 systemctl start --no-block egress-proxies-first-boot.service
+if [ -e "$agent" ]; then
+  systemctl restart --no-block "${agent##*/}" || complain "${agent##*/} cannot be started"
+fi
 systemctl restart --no-block proxyd.service || complain "proxyd.service cannot be started"

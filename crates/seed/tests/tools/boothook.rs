@@ -25,6 +25,7 @@ impl Machine {
         machine.add_program("umount", "");
         machine.add_program("blkid", "echo /dev/sr1");
         machine.add_program("id", "exit 1");
+        machine.add_program("uname", "echo x86_64");
         machine
     }
 
@@ -94,7 +95,7 @@ fn the_boothook_installs_what_the_seed_holds_and_waits_for_nothing() {
     if !is_there("xorriso", "xorriso") {
         return;
     }
-    let machine = Machine::new(GuestAgent::Package);
+    let machine = Machine::new(GuestAgent::Builtin);
     let seed = machine.made.unpacked().display().to_string();
     machine.add_program("mount", &format!("cp -r {seed}/. \"$6\""));
     let (well, said) = machine.boot("px-a-3");
@@ -102,6 +103,9 @@ fn the_boothook_installs_what_the_seed_holds_and_waits_for_nothing() {
     for (path, mode) in [
         ("usr/local/bin/proxyd", 0o755),
         ("etc/systemd/system/proxyd.service", 0o644),
+        ("etc/systemd/system/egress-proxies-agent.service", 0o644),
+        ("etc/systemd/system/egress-proxies-policy.service", 0o644),
+        ("etc/egress-proxies/policy.nft", 0o644),
         (
             "etc/systemd/system/egress-proxies-first-boot.service",
             0o644,
@@ -129,7 +133,9 @@ fn the_boothook_installs_what_the_seed_holds_and_waits_for_nothing() {
         calls.ends_with(
             "systemctl daemon-reload\nsystemctl enable egress-proxies-first-boot.service\n\
              systemctl enable proxyd.service\n\
+             systemctl enable egress-proxies-agent.service\n\
              systemctl start --no-block egress-proxies-first-boot.service\n\
+             systemctl restart --no-block egress-proxies-agent.service\n\
              systemctl restart --no-block proxyd.service\numount /run/egress-proxies/seed\n"
         ),
         "{calls}"
@@ -143,6 +149,29 @@ fn the_boothook_installs_what_the_seed_holds_and_waits_for_nothing() {
         machine
             .calls()
             .ends_with("systemctl restart --no-block proxyd.service\n")
+    );
+}
+
+#[test]
+fn the_boothook_refuses_a_machine_of_another_kind_by_its_name() {
+    if !is_there("xorriso", "xorriso") {
+        return;
+    }
+    let machine = Machine::new(GuestAgent::Builtin);
+    let seed = machine.made.unpacked().display().to_string();
+    machine.add_program("mount", &format!("cp -r {seed}/. \"$6\""));
+    machine.add_program("uname", "echo aarch64");
+    let (well, said) = machine.boot("px-a-3");
+    assert!(!well);
+    assert!(
+        said.contains("the seed's proxyd is for x86_64, and this machine is aarch64"),
+        "{said}"
+    );
+    assert!(!machine.root.join("usr/local/bin/proxyd").exists());
+    assert!(
+        machine
+            .calls()
+            .ends_with("umount /run/egress-proxies/seed\n")
     );
 }
 
