@@ -50,6 +50,8 @@ struct Inner {
     theirs: BTreeSet<String>,
     /// Who the machines are, by what tells one machine from another.
     guests: BTreeMap<String, (String, u32)>,
+    /// Who was known to have booted when the world was looked at last.
+    boots: u64,
     /// What is to happen, in the order of time.
     later: Vec<(Instant, Value)>,
     /// Machines with a lock that no task stands behind, and since when.
@@ -86,6 +88,7 @@ impl Pve {
                 requests: Vec::new(),
                 theirs,
                 guests: BTreeMap::new(),
+                boots: 0,
                 later: Vec::new(),
                 stuck: BTreeMap::new(),
                 killed: 0,
@@ -147,6 +150,10 @@ impl Inner {
             let _ = self.tell(order, at.saturating_duration_since(began));
         }
         let now = now.saturating_duration_since(began);
+        let boots = self.world.boots(now);
+        if std::mem::replace(&mut self.boots, boots) == boots {
+            return;
+        }
         for guest in self.world.guests(now) {
             let Some((_, seed)) = guest.seed else {
                 continue;
@@ -197,6 +204,14 @@ impl Inner {
 /// Where the guest of a VMID is reached.
 fn address_of(vmid: u32) -> IpAddr {
     Ipv4Addr::from((10 << 24) | vmid).into()
+}
+
+fn vmid_at(address: IpAddr) -> Option<u32> {
+    let IpAddr::V4(v4) = address else {
+        return None;
+    };
+    let vmid = u32::from(v4) & 0x00ff_ffff;
+    (address_of(vmid) == address).then_some(vmid)
 }
 
 /// What `instance-id: "NAME-ATTEMPT"` on a seed says.
@@ -358,11 +373,9 @@ impl Prober for PveProber {
     ) -> Result<IdentityAnswer, Fault> {
         let now = self.0.began.elapsed();
         let mut inner = self.0.inner();
-        let guests = inner.world.guests(now);
-        let guest = guests
-            .into_iter()
-            .find(|guest| address_of(guest.vmid) == endpoint.ip() && !guest.paused);
-        let who = guest.and_then(|guest| inner.guests.get(&guest.identity).cloned());
+        let guest = vmid_at(endpoint.ip()).and_then(|vmid| inner.world.guest(vmid, now));
+        let awake = guest.filter(|guest| !guest.paused);
+        let who = awake.and_then(|guest| inner.guests.get(&guest.identity).cloned());
         let Some((key, attempt)) = who else {
             return Err((
                 ServingFault::PortClosed,

@@ -5,7 +5,12 @@ use super::{
     guest::{Drive, Net, is_drive},
 };
 use serde_json::{Value, json};
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 /// A machine that runs, for whoever plays the inside of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,21 +35,38 @@ impl World {
     /// The machines that run now.
     pub fn guests(&mut self, now: Duration) -> Vec<Guest> {
         self.advance(now);
-        self.guests
-            .iter()
-            .filter_map(|(vmid, guest)| {
-                let running = guest.running.as_ref()?;
-                Some(Guest {
-                    vmid: *vmid,
-                    node: guest.node.clone(),
-                    boot: guest.starts,
-                    identity: format!("{}-{}", guest.birth, uuid(guest)),
-                    mac: guest.config.get("net0").and_then(|net| Net::parse(net).mac),
-                    seed: self.seed_of(guest),
-                    paused: running.qmp != "running",
-                })
-            })
-            .collect()
+        let all = self.guests.keys();
+        all.filter_map(|vmid| self.running(*vmid)).collect()
+    }
+
+    /// A machine that runs now.
+    pub fn guest(&mut self, vmid: u32, now: Duration) -> Option<Guest> {
+        self.advance(now);
+        self.running(vmid)
+    }
+
+    fn running(&self, vmid: u32) -> Option<Guest> {
+        let guest = self.guests.get(&vmid)?;
+        let running = guest.running.as_ref()?;
+        Some(Guest {
+            vmid,
+            node: guest.node.clone(),
+            boot: guest.starts,
+            identity: format!("{}-{}", guest.birth, uuid(guest)),
+            mac: guest.config.get("net0").and_then(|net| Net::parse(net).mac),
+            seed: self.seed_of(guest),
+            paused: running.qmp != "running",
+        })
+    }
+
+    /// A number that is another one once any machine was started, made or removed.
+    pub fn boots(&mut self, now: Duration) -> u64 {
+        self.advance(now);
+        let mut hasher = DefaultHasher::new();
+        for (vmid, guest) in &self.guests {
+            (vmid, guest.birth, guest.starts, guest.running.is_some()).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     fn seed_of(&self, guest: &Machine) -> Option<(String, Arc<[u8]>)> {

@@ -315,12 +315,12 @@ impl Call<'_> {
     }
 
     fn could_be_ours(&self, guest: &Guest) -> bool {
-        let ours = names::installation_tag(&self.provider.identity.installation);
-        let named = guest.name.as_deref().is_some_and(names::is_machine_name);
+        let ours = || names::installation_tag(&self.provider.identity.installation);
+        // In the order of what they cost: a listing asks for every guest of the cluster.
         self.provider.config.vmid_range.contains(guest.vmid.get())
-            || guest.tags.contains(&ours)
             || guest.tags.iter().any(|tag| tag == names::PRODUCT_TAG)
-            || named
+            || guest.name.as_deref().is_some_and(names::is_machine_name)
+            || (!guest.tags.is_empty() && guest.tags.contains(&ours()))
     }
 
     /// Looks for the key's mark at every slot but one.
