@@ -1,7 +1,9 @@
-//! `get`: what a running engine knows.
+//! `get`: what a running engine knows, or what the objects of a cluster say.
 
-use crate::{admin_client::AdminClient, failure::Failure};
+use crate::{admin_client::AdminClient, failure::Failure, operator};
+use egress_api::v1alpha1::cluster::ProxyObject;
 use jiff::Timestamp;
+use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, io::Write, path::PathBuf, time::Duration};
 
@@ -29,6 +31,9 @@ pub struct Arguments {
     /// The state directory of the engine to ask.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Ask a Kubernetes cluster instead, by this kubeconfig.
+    #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
+    kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -50,9 +55,8 @@ pub enum Output {
 /// Asks the engine and prints.
 pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let What::Proxies = arguments.what;
-    let dir = crate::standalone::state_dir(arguments.state_dir.as_deref(), None)?;
-    let client = AdminClient::find(&dir)?;
-    let mut list = client.get("/v1/proxies").await?;
+    let source = arguments.source().await?;
+    let mut list = source.list().await?;
     let chosen = arguments.choose(&mut list);
     if let (Some(name), true) = (&arguments.name, chosen.is_empty()) {
         let namespace = arguments.namespace.as_deref().unwrap_or("default");
@@ -62,7 +66,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if arguments.watch {
         return Follower::new(arguments.output)
-            .follow(arguments, &client, chosen)
+            .follow(arguments, &source, chosen)
             .await;
     }
     let text = match arguments.output {
@@ -74,7 +78,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         Output::Table => {
             let now = Timestamp::now();
             let rows: Vec<Row> = chosen.iter().map(|proxy| Row::of(proxy, now)).collect();
-            let troubles = client.troubles().await?;
+            let troubles = source.troubles().await?;
             let troubles = troubles.iter().map(|trouble| format!("! {trouble}\n"));
             table(&rows, usize::MAX) + &troubles.collect::<String>()
         }
@@ -84,7 +88,50 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who is asked.
+enum Source {
+    Engine(AdminClient),
+    Cluster(kube::Client),
+}
+
+impl Source {
+    /// A `ProxyList`.
+    async fn list(&self) -> Result<Value, Failure> {
+        let client = match self {
+            Self::Engine(engine) => return engine.get("/v1/proxies").await,
+            Self::Cluster(client) => client.clone(),
+        };
+        let all = Api::<ProxyObject>::all(client);
+        let mut listed = all
+            .list(&ListParams::default())
+            .await
+            .map_err(|e| Failure::failed(format!("list the Proxies of the cluster: {e}")))?;
+        for proxy in &mut listed.items {
+            proxy.managed_fields_mut().clear();
+        }
+        serde_json::to_value(&listed)
+            .map_err(|e| Failure::failed(format!("list the Proxies of the cluster: {e}")))
+    }
+
+    /// What the engine says of itself; a cluster's stands in its ProxyProviders.
+    async fn troubles(&self) -> Result<Vec<String>, Failure> {
+        match self {
+            Self::Engine(engine) => engine.troubles().await,
+            Self::Cluster(_) => Ok(Vec::new()),
+        }
+    }
+}
+
 impl Arguments {
+    async fn source(&self) -> Result<Source, Failure> {
+        if self.kubeconfig.is_some() {
+            let client = operator::client(self.kubeconfig.as_deref()).await?;
+            return Ok(Source::Cluster(client));
+        }
+        let dir = crate::standalone::state_dir(self.state_dir.as_deref(), None)?;
+        AdminClient::find(&dir).map(Source::Engine)
+    }
+
     /// Takes out of a list what was asked for.
     fn choose(&self, list: &mut Value) -> Vec<Value> {
         let default = self.name.as_ref().map(|_| "default");
@@ -105,12 +152,12 @@ impl Arguments {
     }
 }
 
-fn pretty(value: &Value) -> String {
+pub fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// False when nobody reads it any more.
-fn print(text: &str) -> bool {
+/// Prints at once. False when nobody reads it any more.
+pub fn print(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -139,19 +186,19 @@ impl Follower {
     async fn follow(
         mut self,
         arguments: &Arguments,
-        client: &AdminClient,
+        source: &Source,
         mut now: Vec<Value>,
     ) -> Result<(), Failure> {
         loop {
             let troubles = match self.output {
-                Output::Table => client.troubles().await?,
+                Output::Table => source.troubles().await?,
                 Output::Json => Vec::new(),
             };
             if !print(&self.changes(now, troubles, Timestamp::now())) {
                 return Ok(());
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
-            now = arguments.choose(&mut client.get("/v1/proxies").await?);
+            now = arguments.choose(&mut source.list().await?);
         }
     }
 
@@ -190,9 +237,9 @@ impl Follower {
     }
 
     fn lines(&mut self, events: &[(&str, Value)], troubles: Vec<String>, now: Timestamp) -> String {
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<[String; COLUMNS]> = Vec::new();
         if self.widths.is_none() {
-            rows.push(Row(HEAD.map(str::to_owned)));
+            rows.push(HEAD.map(str::to_owned));
         }
         for (r#type, proxy) in events {
             let mut row = Row::of(proxy, now);
@@ -200,12 +247,12 @@ impl Follower {
                 let last = &mut row.0[COLUMNS - 1];
                 "it is gone".clone_into(last);
             }
-            rows.push(row);
+            rows.push(row.0);
         }
         let widths = self.widths.get_or_insert_with(|| widths_of(&rows));
         let mut text: String = rows
             .iter()
-            .map(|row| row.line(widths, usize::MAX))
+            .map(|row| line(row, widths, usize::MAX))
             .collect();
         for trouble in troubles.iter().filter(|t| !self.troubles.contains(t)) {
             text.push_str("! ");
@@ -239,7 +286,8 @@ const HEAD: [&str; COLUMNS] = [
 ];
 
 impl Row {
-    /// Takes a Proxy as the admin page shows it; its age is that of its machine at `now`.
+    /// Takes a Proxy as the admin page shows it, or as a cluster has it. Its age at `now` is that
+    /// of its machine, or of the object.
     pub fn of(proxy: &Value, now: Timestamp) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let status = &proxy["status"];
@@ -253,17 +301,20 @@ impl Row {
         let message = told.map_or_else(String::new, |c| {
             format!("{}: {}", text(&c["reason"]), text(&c["message"]))
         });
-        let paused = if status["paused"] == true {
+        let paused = if status["paused"] == true || proxy["spec"]["paused"] == true {
             ",Paused"
         } else {
             ""
         };
         let made = status["machine"]["createdAt"].as_str();
+        let made = made.or_else(|| proxy["metadata"]["creationTimestamp"].as_str());
+        let provider = [&status["provider"], &proxy["spec"]["provider"]];
+        let provider = provider.iter().find_map(|name| name.as_str());
         let made = made.and_then(|made| made.parse::<Timestamp>().ok());
         Self([
             text(&proxy["metadata"]["namespace"]),
             text(&proxy["metadata"]["name"]),
-            text(&status["provider"]),
+            provider.unwrap_or("-").to_owned(),
             text(&status["phase"]) + paused,
             state("Serving"),
             state("Ready"),
@@ -306,31 +357,35 @@ fn age(seconds: i64) -> String {
     }
 }
 
-impl Row {
-    /// The row in columns of these widths, at most `width` characters wide in all.
-    fn line(&self, widths: &Widths, width: usize) -> String {
-        let cells = self.0.iter().zip(widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        let line: String = cells.join("  ").chars().take(width).collect();
-        format!("{}\n", line.trim_end())
-    }
+/// Cells in columns of these widths, at most `width` characters wide in all.
+fn line<const N: usize>(cells: &[String; N], widths: &[usize; N], width: usize) -> String {
+    let cells = cells.iter().zip(widths);
+    let cells: Vec<String> = cells
+        .map(|(cell, width)| format!("{cell:<width$}"))
+        .collect();
+    let line: String = cells.join("  ").chars().take(width).collect();
+    format!("{}\n", line.trim_end())
 }
 
-fn widths_of(rows: &[Row]) -> Widths {
+fn widths_of<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
     std::array::from_fn(|column| {
-        let widths = rows.iter().map(|row| row.0[column].chars().count());
+        let widths = rows.iter().map(|row| row[column].chars().count());
         widths.max().unwrap_or(0)
     })
 }
 
+/// Rows under a head, each at most `width` characters wide.
+pub fn columns<const N: usize>(head: [&str; N], rows: &[[String; N]], width: usize) -> String {
+    let head = head.map(str::to_owned);
+    let all: Vec<[String; N]> = std::iter::once(head).chain(rows.iter().cloned()).collect();
+    let widths = widths_of(&all);
+    all.iter().map(|row| line(row, &widths, width)).collect()
+}
+
 /// The rows under a head, each at most `width` characters wide.
 pub fn table(rows: &[Row], width: usize) -> String {
-    let head = Row(HEAD.map(str::to_owned));
-    let all: Vec<Row> = std::iter::once(head).chain(rows.iter().cloned()).collect();
-    let widths = widths_of(&all);
-    all.iter().map(|row| row.line(&widths, width)).collect()
+    let rows: Vec<[String; COLUMNS]> = rows.iter().map(|row| row.0.clone()).collect();
+    columns(HEAD, &rows, width)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod failure;
 mod get;
 mod logs;
 mod operator;
+mod plan;
 mod prune;
 mod sim;
 mod standalone;
@@ -107,8 +108,17 @@ enum Verb {
         "no engine runs on the state directory, or it does not answer";
         "get proxies",
         "get proxies -o json --state-dir state",
+        "get proxies --kubeconfig kubeconfig --namespace shop",
     ))]
     Get(get::Arguments),
+    /// Show, without changing anything, what the operator would do next with each Proxy of a
+    /// cluster, as a process would that just came to lead.
+    #[command(after_help = after!(
+        "the cluster or a hypervisor does not answer";
+        "plan --config config.yaml",
+        "plan --config config.yaml --kubeconfig kubeconfig --namespace shop -o json",
+    ))]
+    Plan(plan::Arguments),
     /// Delete the Proxies whose manifests are gone, where the engine waits for your word.
     #[command(after_help = after!(
         "no engine runs on the state directory, or it cannot tell now what is missing";
@@ -201,6 +211,7 @@ fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Fail
             Verb::Check(arguments) => check::run(&arguments).await,
             Verb::Conformance(arguments) => conformance::run(&arguments).await,
             Verb::Get(arguments) => get::run(&arguments).await,
+            Verb::Plan(arguments) => plan::run(&arguments).await,
             Verb::Prune(arguments) => prune::run(&arguments).await,
             Verb::Sim(arguments) => sim::run(&arguments).await,
             Verb::Proxyd(_) | Verb::Docs(_) | Verb::Crds => Ok(()),

@@ -12,6 +12,7 @@ use egress_operator::{
     ConfigSource, Configuration, Figures, LeaseSettings, Mirror, Operator, Settings,
 };
 use egress_provider::Provider;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use prometheus_client::registry::Registry;
 use std::{
     io,
@@ -59,7 +60,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments) -> Result<(), Failure> {
     // Before anything can go wrong slowly, so that a signal always counts.
     let stop = stop_signal();
-    let client = client().await?;
+    let client = client(None).await?;
     let namespace = arguments.namespace.clone();
     let lease = LeaseSettings {
         namespace: arguments
@@ -106,15 +107,24 @@ pub async fn run(arguments: Arguments) -> Result<(), Failure> {
     operator.run(stop).await.map_err(Failure::failed)
 }
 
-async fn client() -> Result<kube::Client, Failure> {
+/// A client of the cluster that this kubeconfig names, else of the one around us.
+pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client, Failure> {
+    let named = kubeconfig.map_or("KUBECONFIG".into(), |path| path.display().to_string());
     let refused = |why: String| {
         Failure::refused(format!(
-            "KUBECONFIG: {why}: run in a pod with a service account, or name a kubeconfig file"
+            "{named}: {why}: run in a pod with a service account, or name a kubeconfig file"
         ))
     };
-    let mut config = kube::Config::infer()
-        .await
-        .map_err(|e| refused(format!("no cluster is configured ({e})")))?;
+    let config = match kubeconfig {
+        Some(path) => match Kubeconfig::read_from(path) {
+            Ok(read) => kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                .await
+                .map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        },
+        None => kube::Config::infer().await.map_err(|e| e.to_string()),
+    };
+    let mut config = config.map_err(|e| refused(format!("no cluster is configured ({e})")))?;
     // A request that is repeated out of sight could be sent when another process leads.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
@@ -132,9 +142,11 @@ fn identity() -> Result<String, Failure> {
 }
 
 /// The configuration file.
-struct File {
-    path: PathBuf,
-    payload: PayloadArguments,
+pub struct File {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Where the payload of seeds is.
+    pub payload: PayloadArguments,
 }
 
 impl ConfigSource for File {

@@ -5,7 +5,7 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use std::fs;
+use std::{fs, process::Command};
 use support::{
     Site,
     cluster::{Cluster, wait_for},
@@ -284,5 +284,54 @@ fn a_changed_token_and_a_changed_configuration_are_taken_on_without_a_restart() 
     let d = field.proxy("d")["status"]["providerID"].to_string();
     assert!(d.contains("/6"), "{d} is not of the new range");
     field.delete(&["a", "b", "c", "d"]);
+    field.wait_gone();
+}
+
+#[test]
+fn get_shows_what_the_objects_say_and_plan_what_comes_next_and_neither_changes_anything() {
+    let cluster = Cluster::shared();
+    let field = Field::on_a_simulator(cluster, "plan", SPEED);
+    let ours = |arguments: &[&str]| {
+        let done = Command::new(support::PROGRAM)
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(cluster.kubeconfig())
+            .args(["--namespace", &field.namespace])
+            .output()
+            .expect("it runs");
+        let (out, err) = (done.stdout, done.stderr);
+        let said = String::from_utf8_lossy(&out).into_owned() + &String::from_utf8_lossy(&err);
+        assert!(done.status.success(), "{said}");
+        said
+    };
+    let config = field.config();
+    let config = config.to_str().expect("text");
+    let plan = || ours(&["plan", "--config", config]);
+    field.declare(&["a", "b"]);
+    let versions = || -> Vec<Value> {
+        let all = field.proxies();
+        all.iter()
+            .map(|p| p["metadata"]["resourceVersion"].clone())
+            .collect()
+    };
+    let before = versions();
+    let told = plan();
+    let next = "Provisioning  HoldFinalizer, RecordClaim(Sent), Create";
+    assert_eq!(told.matches(next).count(), 2, "{told}");
+    assert_eq!(field.machines(), [""; 0]);
+    assert_eq!(versions(), before);
+    let table = ours(&["get", "proxies"]);
+    assert!(table.starts_with("NAMESPACE"), "{table}");
+    assert_eq!(table.matches("  here  ").count(), 2, "{table}");
+
+    let _operator = field.start();
+    field.wait_serving(&["a", "b"]);
+    let told = plan();
+    assert_eq!(told.matches("  Running  ").count(), 2, "{told}");
+    let list: Value = serde_json::from_str(&ours(&["get", "proxies", "-o", "json"])).expect("JSON");
+    assert_eq!(list["kind"], "ProxyList");
+    assert_eq!(list["items"][1]["metadata"]["name"], "b");
+    assert_eq!(list["items"][1]["status"]["phase"], "Running");
+    field.delete(&["a", "b"]);
     field.wait_gone();
 }

@@ -23,8 +23,8 @@ pub mod sweep;
 pub mod sweeper;
 
 pub use credentials::{Credential, Credentials, Found, FoundText};
-pub use pass::{Outcome, PassError, pass};
-pub use permit::{Always, PermitSource};
+pub use pass::{Outcome, PassError, foresee, pass};
+pub use permit::{Always, Never, PermitSource};
 pub use probe::{HttpProber, Prober};
 pub use providers::{ProviderLane, Providers};
 pub use run::{Engine, Farewell, Handle, ProxyView};

@@ -31,6 +31,17 @@ pub struct Parts {
     pub permits: Arc<dyn PermitSource>,
 }
 
+impl Parts {
+    fn eyes(&self) -> Eyes<'_> {
+        Eyes {
+            store: self.store.as_ref(),
+            providers: &self.providers,
+            credentials: self.credentials.as_ref(),
+            prober: self.prober.as_ref(),
+        }
+    }
+}
+
 /// How a pass ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -81,19 +92,13 @@ pub async fn pass(
     now: Duration,
     history: &mut History,
 ) -> Result<Outcome, PassError> {
-    let eyes = Eyes {
-        store: parts.store.as_ref(),
-        providers: &parts.providers,
-        credentials: parts.credentials.as_ref(),
-        prober: parts.prober.as_ref(),
-    };
     let hands = Hands {
         store: parts.store.as_ref(),
         providers: &parts.providers,
         credentials: parts.credentials.as_ref(),
         permits: parts.permits.as_ref(),
     };
-    let mut sight = observe(eyes, desired, now, history).await?;
+    let mut sight = observe(parts.eyes(), desired, now, history).await?;
     let decided = plan(desired, &sight.seen);
     debug_assert_eq!(
         egress_core::audit::audit(desired, &sight.seen, &decided),
@@ -106,6 +111,26 @@ pub async fn pass(
         parts.providers.unreserve(offer, &desired.proxy);
     }
     tell(desired, &mut sight, decided, acted, history)
+}
+
+/// Looks at one Proxy and decides the next step as [`pass`] does, and leaves it at that. A slot
+/// that the provider offers stays reserved in this process, so that the next one is offered
+/// another.
+pub async fn foresee(
+    parts: &Parts,
+    desired: &Desired,
+    now: Duration,
+    history: &mut History,
+) -> Result<Outcome, PassError> {
+    let sight = observe(parts.eyes(), desired, now, history).await?;
+    let decided = plan(desired, &sight.seen);
+    Ok(Outcome {
+        status: status(desired, &sight.seen, &decided),
+        recheck: decided.recheck,
+        gone: decided.is_gone(),
+        wrote: false,
+        plan: decided,
+    })
 }
 
 fn tell(

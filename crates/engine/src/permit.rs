@@ -19,3 +19,13 @@ impl PermitSource for Always {
         Some(Permit::new(attempt, Instant::now() + PERMIT_LIFETIME))
     }
 }
+
+/// For a process that only looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Never;
+
+impl PermitSource for Never {
+    fn permit(&self, _: u32) -> Option<Permit> {
+        None
+    }
+}

@@ -14,6 +14,7 @@ pub mod figures;
 pub mod lease;
 pub mod news;
 pub mod objects;
+pub mod preview;
 pub mod providers;
 pub mod run;
 pub mod status;

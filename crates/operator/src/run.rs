@@ -10,7 +10,7 @@
 //! Each time it comes to lead it lists all Proxies anew before the engine looks at any: what the
 //! leader before wrote last is known then.
 
-mod term;
+pub(crate) mod term;
 
 use crate::{
     api::{Failure, Proxies, in_time},
@@ -121,7 +121,8 @@ impl Operator {
                 "admin.listen: {listen}: cannot listen there ({e}): choose a free port, or 0"
             )]
         })?;
-        let installation = installation(&settings, &config).await?;
+        let namespace = settings.namespace.as_deref();
+        let installation = installation(&settings.client, namespace, &config).await?;
         let cache = Arc::new(Cache::default());
         let proxies = Proxies::new(settings.client.clone());
         let watch = Watch::new(proxies, settings.namespace.clone(), cache.clone());
@@ -232,7 +233,11 @@ impl Drop for Helpers {
 }
 
 /// The installation that is configured, else the cluster's own.
-async fn installation(settings: &Settings, config: &Present) -> Result<Installation, Vec<String>> {
+pub(crate) async fn installation(
+    client: &Client,
+    namespace: Option<&str>,
+    config: &Present,
+) -> Result<Installation, Vec<String>> {
     if let Some(installation) = config.config().installation() {
         return Ok(installation.clone());
     }
@@ -241,12 +246,12 @@ async fn installation(settings: &Settings, config: &Present) -> Result<Installat
             "installation: (missing): {why}: write a name of this deployment's own"
         )]
     };
-    if settings.namespace.is_some() {
+    if namespace.is_some() {
         return Err(refused(
             "it cannot be derived where one namespace is looked after".into(),
         ));
     }
-    let api: Api<Namespace> = Api::all(settings.client.clone());
+    let api: Api<Namespace> = Api::all(client.clone());
     let found = in_time(api.get("kube-system")).await;
     let found = found.map_err(|failure: Failure| {
         refused(format!(

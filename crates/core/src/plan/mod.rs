@@ -25,7 +25,7 @@ use crate::{
     machine::{Claim, ErrorClass, ObservedMachine, Proven, SpentWhy, Standing},
     proxy::{Desired, Intent, Look, Observed, ProviderSight, Recorded, Trouble},
 };
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// One thing to be done. A pass carries them out in order; the first that fails, or that is
 /// not done yet, ends the pass.
@@ -55,6 +55,29 @@ impl Action {
     /// Whether it calls the provider.
     pub const fn is_effect(&self) -> bool {
         matches!(self, Self::Create | Self::Seal | Self::Delete)
+    }
+}
+
+/// The action as `docs/states.md` and the command `plan` write it.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RecordClaim(claim) => match claim.retiring {
+                Some(why) => write!(f, "RecordClaim({:?}, {why:?})", claim.standing),
+                None if claim.unsettled => {
+                    write!(f, "RecordClaim({:?}, unsettled)", claim.standing)
+                }
+                None => write!(f, "RecordClaim({:?})", claim.standing),
+            },
+            Self::RecordOutcome(claim) => write!(f, "RecordOutcome({:?})", claim.standing),
+            Self::RecordProven(_) => f.write_str("RecordProven"),
+            Self::DropClaim(_)
+            | Self::HoldFinalizer
+            | Self::Create
+            | Self::Seal
+            | Self::Delete
+            | Self::ReleaseFinalizer => write!(f, "{self:?}"),
+        }
     }
 }
 

@@ -27,20 +27,7 @@ use std::{collections::BTreeSet, time::Duration};
 const PAGE: &str = include_str!("../../../../docs/states.md");
 
 fn actions(plan: &Plan) -> String {
-    let words: Vec<String> = plan
-        .actions
-        .iter()
-        .map(|action| match action {
-            Action::RecordClaim(claim) => match claim.retiring {
-                Some(why) => format!("RecordClaim({:?}, {why:?})", claim.standing),
-                None if claim.unsettled => format!("RecordClaim({:?}, unsettled)", claim.standing),
-                None => format!("RecordClaim({:?})", claim.standing),
-            },
-            Action::RecordOutcome(claim) => format!("RecordOutcome({:?})", claim.standing),
-            Action::RecordProven(_) => "RecordProven".into(),
-            other => format!("{other:?}"),
-        })
-        .collect();
+    let words: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
     if words.is_empty() {
         "-".into()
     } else {

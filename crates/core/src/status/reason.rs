@@ -189,6 +189,13 @@ impl From<Retirement> for Reason {
 }
 
 /// The reason and the sentence for what is waited for.
+impl Waiting {
+    /// The reason that people read, and the message beside it.
+    pub fn told(&self) -> (Reason, String) {
+        of(self)
+    }
+}
+
 pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
     match waiting {
         Waiting::Rejected(_) => (

@@ -300,7 +300,7 @@ fn observed(config: &Present, identity: &Identity, figures: &Figures) -> Vec<Arc
 }
 
 /// The longest time after which a machine may still come, of any provider.
-fn settle(providers: &Arc<Providers>) -> Settle {
+pub(crate) fn settle(providers: &Arc<Providers>) -> Settle {
     let providers = providers.clone();
     Arc::new(move || {
         let all = providers.all();

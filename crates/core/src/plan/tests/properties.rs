@@ -100,7 +100,7 @@ fn any_recorded() -> impl Strategy<Value = Recorded> {
         2 => Just(Recorded::Nothing),
         16 => any_record().prop_map(Recorded::Held),
         1 => Just(Recorded::Unreadable("line 1 is no JSON".into())),
-        1 => Just(Recorded::Lost { text: "taken away".into(), left: std::time::Duration::from_secs(60) }),
+        1 => Just(Recorded::Lost { text: "taken away".into(), left: std::time::Duration::from_mins(1) }),
     ]
 }
 
