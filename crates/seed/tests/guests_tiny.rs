@@ -5,16 +5,24 @@ mod support;
 use std::net::SocketAddr;
 use support::{Ground, Hardware, Machine, PORT, ask, connect, get, mac, page, served, wait_for};
 
-const OLD: Hardware = Hardware {
-    machine_type: "pc",
-    seed_bus: "ide",
-    memory_mib: 128,
-};
-const NEW: Hardware = Hardware {
-    machine_type: "q35",
-    seed_bus: "scsi",
-    memory_mib: 128,
-};
+/// A machine type and a bus of old, which every kernel knows.
+fn old(ground: &Ground) -> Hardware<'_> {
+    Hardware {
+        image: &ground.base_image,
+        user_data: None,
+        machine_type: "pc",
+        seed_bus: "ide",
+        memory_mib: 128,
+    }
+}
+
+fn new(ground: &Ground) -> Hardware<'_> {
+    Hardware {
+        machine_type: "q35",
+        seed_bus: "scsi",
+        ..old(ground)
+    }
+}
 
 #[test]
 fn a_sealed_machine_serves_again_after_it_was_shut_down_through_its_agent() {
@@ -22,7 +30,7 @@ fn a_sealed_machine_serves_again_after_it_was_shut_down_through_its_agent() {
         return;
     };
     let page = page(&ground);
-    let machine = Machine::start(&ground, "px-sealed", &NEW);
+    let machine = Machine::start(&ground, "px-sealed", &new(&ground));
     let proxy = SocketAddr::new(machine.address(), PORT);
     served(proxy, page);
     machine.seal("sda");
@@ -47,7 +55,7 @@ fn libvirts_own_client_understands_the_builtin_agent() {
     let Some(ground) = Ground::find() else {
         return;
     };
-    let machine = Machine::start(&ground, "px-agent", &OLD);
+    let machine = Machine::start(&ground, "px-agent", &old(&ground));
     machine.address();
     let ping = machine.ask_agent(r#"{"execute":"guest-ping"}"#);
     assert_eq!(ping.as_deref(), Ok(r#"{"return":{}}"#));
@@ -91,7 +99,7 @@ fn a_proxy_reaches_the_outside_and_nothing_private() {
         return;
     };
     let page = page(&ground);
-    let machine = Machine::start(&ground, "px-policy", &OLD);
+    let machine = Machine::start(&ground, "px-policy", &old(&ground));
     let proxy = SocketAddr::new(machine.address(), PORT);
     served(proxy, page);
     let tunnel = connect(proxy, &page.to_string()).expect("an answer");

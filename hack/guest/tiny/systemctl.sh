@@ -1,27 +1,32 @@
 #!/bin/sh
 # systemd's place, as far as our seed and our agent call it.
 set -u
-verb= unit=
+verb=
+units=
 for word in "$@"; do
   case "$word" in
     --*) ;;
-    *) if [ -z "$verb" ]; then verb=$word; else unit=$word; fi ;;
+    *) if [ -z "$verb" ]; then verb=$word; else units="$units $word"; fi ;;
+  esac
+done
+for unit in $units; do
+  case "$verb" in
+    enable | start | restart)
+      [ -e "/etc/systemd/system/$unit" ] || { echo "no unit $unit" >&2; exit 1; }
+      ;;
   esac
 done
 wants=/etc/systemd/system/multi-user.target.wants
 case "$verb" in
   daemon-reload) ;;
   enable)
-    [ -e "/etc/systemd/system/$unit" ] || { echo "no unit $unit" >&2; exit 1; }
     mkdir -p "$wants"
-    ln -sf "../$unit" "$wants/$unit"
+    for unit in $units; do ln -sf "../$unit" "$wants/$unit"; done
     ;;
   start | restart)
-    [ -e "/etc/systemd/system/$unit" ] || { echo "no unit $unit" >&2; exit 1; }
-    setsid /usr/lib/tiny/run-unit "$unit" "$verb" </dev/null >/dev/console 2>&1 &
-    ;;
-  stop)
-    [ -e "/run/units/$unit" ] && kill "$(cat "/run/units/$unit")"
+    for unit in $units; do
+      setsid /usr/lib/tiny/run-unit "$unit" "$verb" </dev/null >/dev/console 2>&1 &
+    done
     ;;
   poweroff | reboot | halt) "$verb" ;;
   *)

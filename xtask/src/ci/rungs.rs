@@ -6,7 +6,11 @@
 //! must not hold a rung's word further on. Every test runs exactly once.
 
 use super::{Outcome, tally::Tally};
-use crate::{Stop, kube, libvirt, payload, run};
+use crate::{
+    Stop,
+    guest::{self, Guest},
+    kube, libvirt, payload, run,
+};
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -199,7 +203,10 @@ impl Rung {
             }
             Needs::Libvirt => {
                 libvirt::obstacle().map_or(Ok(()), |why| Err(Stop::Because(why)))?;
-                Ok(Ground::Libvirt(payload::build(root)?))
+                Ok(Ground::Libvirt {
+                    debian: guest::image(Guest::Debian)?,
+                    payload: payload::build(root)?,
+                })
             }
         }
     }
@@ -252,8 +259,11 @@ impl Rung {
 enum Ground {
     Plain,
     ApiServer,
-    /// With the static proxyd.
-    Libvirt(PathBuf),
+    /// With the full guest's image and the static proxyd.
+    Libvirt {
+        debian: PathBuf,
+        payload: PathBuf,
+    },
 }
 
 impl Ground {
@@ -265,13 +275,14 @@ impl Ground {
             Self::ApiServer => {
                 cargo.env("EGRESS_KUBE_UP", std::env::current_exe()?);
             }
-            Self::Libvirt(payload) => {
+            Self::Libvirt { debian, payload } => {
                 let mut within = Command::new(std::env::current_exe()?);
                 within
                     .args(["libvirt-up", "--"])
                     .arg(cargo.get_program())
                     .current_dir(root)
                     .stdin(Stdio::null())
+                    .env("EGRESS_GUEST_DEBIAN", debian)
                     .env("EGRESS_PAYLOAD", payload)
                     // There is no network, and everything is built by now.
                     .env("CARGO_NET_OFFLINE", "true");

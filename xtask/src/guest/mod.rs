@@ -3,13 +3,16 @@
 //! An image lies in the user's cache under the hash of its recipe and of the packages that went
 //! into it. Where apt cannot say what it would fetch, the newest image of the recipe serves.
 
+mod debian;
 mod disk;
+mod kernel;
 mod packages;
 mod tiny;
 
 use crate::{Stop, run};
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -19,14 +22,17 @@ use std::{
 pub(crate) enum Guest {
     /// Kernel, busybox and nft: boots in seconds.
     Tiny,
+    /// Debian with systemd and cloud-init, as it is there.
+    Debian,
 }
 
 impl Guest {
-    const ALL: [Self; 1] = [Self::Tiny];
+    const ALL: [Self; 2] = [Self::Tiny, Self::Debian];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
+            Self::Debian => "debian",
         }
     }
 
@@ -34,12 +40,14 @@ impl Guest {
     fn recipe(self) -> String {
         match self {
             Self::Tiny => tiny::recipe(),
+            Self::Debian => debian::recipe(),
         }
     }
 
     fn packages(self) -> Result<Vec<String>, Stop> {
         match self {
             Self::Tiny => tiny::packages(),
+            Self::Debian => debian::packages(),
         }
     }
 
@@ -47,6 +55,7 @@ impl Guest {
     const fn tools(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Tiny => tiny::TOOLS,
+            Self::Debian => debian::TOOLS,
         }
     }
 }
@@ -119,6 +128,7 @@ pub(crate) fn image(guest: Guest) -> Result<PathBuf, Stop> {
     fs::create_dir(&scratch)?;
     let built = match guest {
         Guest::Tiny => tiny::build(&scratch, &names)?,
+        Guest::Debian => debian::build(&scratch, &names)?,
     };
     fs::create_dir_all(&shelf)?;
     fs::rename(built, &made)?;
@@ -201,6 +211,15 @@ pub(crate) fn must(command: &mut Command) -> Result<(), Stop> {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )))
+}
+
+/// Writes a file of a guest, and the folders above it.
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), Stop> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
 /// FNV-1a over 64 bits: a name for a recipe, not a proof.

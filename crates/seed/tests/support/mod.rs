@@ -1,6 +1,9 @@
 //! A real machine with one of our seeds, on the libvirt that `cargo xtask libvirt-up` runs.
 
-use egress_core::proxy_config::{Auth, Limits, ProxydConfig, Verifier};
+use egress_core::{
+    machine::CloudConfig,
+    proxy_config::{Auth, Limits, ProxydConfig, Verifier},
+};
 use egress_seed::{GuestAgent, Seed};
 use std::{
     env, fs,
@@ -13,7 +16,7 @@ use std::{
 };
 
 /// Emulated machines on a busy host take their time.
-pub const PATIENCE: Duration = Duration::from_mins(3);
+pub const PATIENCE: Duration = Duration::from_mins(5);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 /// base64 of `egress:swordfish`.
 const CREDENTIALS: &str = "ZWdyZXNzOnN3b3JkZmlzaA==";
@@ -77,14 +80,20 @@ impl Ground {
 }
 
 /// Waits for a value, and says what was seen last when it does not come.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    look_for(PATIENCE, look).unwrap_or_else(|seen| panic!("no {what}: {seen}"))
+}
+
+fn look_for<T>(
+    patience: Duration,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> Result<T, String> {
     let begun = Instant::now();
     loop {
         match look() {
-            Ok(value) => return value,
-            Err(seen) => assert!(begun.elapsed() < PATIENCE, "no {what}: {seen}"),
+            Err(_) if begun.elapsed() < patience => thread::sleep(BETWEEN_LOOKS),
+            outcome => return outcome,
         }
-        thread::sleep(BETWEEN_LOOKS);
     }
 }
 
@@ -97,8 +106,11 @@ pub fn mac(name: &str) -> String {
     format!("52:54:00:65:{high:02x}:{low:02x}")
 }
 
-/// How a machine is built.
-pub struct Hardware {
+/// How a machine is built, and what it is told beside our own part.
+pub struct Hardware<'a> {
+    /// Of the pool, or a file with its folder.
+    pub image: &'a str,
+    pub user_data: Option<&'a str>,
     pub machine_type: &'static str,
     pub seed_bus: &'static str,
     pub memory_mib: u32,
@@ -113,7 +125,7 @@ pub struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     /// Defines and starts a machine with a seed.
-    pub fn start(ground: &'a Ground, name: &str, hardware: &Hardware) -> Self {
+    pub fn start(ground: &'a Ground, name: &str, hardware: &Hardware<'_>) -> Self {
         let machine = Self {
             ground,
             name: name.to_owned(),
@@ -132,15 +144,18 @@ impl<'a> Machine<'a> {
             },
             limits: Limits::default(),
         };
+        let user_data = hardware
+            .user_data
+            .map(|text| CloudConfig::new(text.to_owned()));
         let seed = Seed {
             proxyd: &config,
             mac: Some(&mac),
             guest_agent: GuestAgent::Builtin,
             payload: Some(&ground.payload),
-            user_data: None,
+            user_data: user_data.as_ref(),
         };
         fs::write(machine.seed(), seed.render().expect("a seed")).expect("written");
-        let base = ground.dir.join("pool").join(&ground.base_image);
+        let base = ground.dir.join("pool").join(hardware.image);
         let made = Command::new("qemu-img")
             .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
             .arg(base)
@@ -167,11 +182,12 @@ impl<'a> Machine<'a> {
         self.file("iso")
     }
 
-    fn domain(&self, hardware: &Hardware, mac: &str) -> String {
+    fn domain(&self, hardware: &Hardware<'_>, mac: &str) -> String {
         let Hardware {
             machine_type,
             seed_bus,
             memory_mib,
+            ..
         } = hardware;
         let target = if *seed_bus == "ide" { "hda" } else { "sda" };
         format!(
@@ -208,7 +224,13 @@ impl<'a> Machine<'a> {
 
     /// The address that the guest agent tells libvirt.
     pub fn address(&self) -> IpAddr {
-        wait_for("address by the agent", || {
+        let told = self.address_within(PATIENCE);
+        told.unwrap_or_else(|seen| panic!("no address by the agent: {seen}"))
+    }
+
+    /// The same; `Err` with what was seen last.
+    pub fn address_within(&self, patience: Duration) -> Result<IpAddr, String> {
+        look_for(patience, || {
             let asked = ["domifaddr", &self.name, "--source", "agent"];
             let told = self.ground.virsh(&asked)?;
             let found = told.lines().find_map(|line| {
@@ -234,6 +256,12 @@ impl<'a> Machine<'a> {
         self.ground.must(&all)
     }
 
+    /// What it said on its console so far.
+    pub fn console(&self) -> String {
+        let bytes = fs::read(self.file("console")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\r', "")
+    }
+
     /// Takes the seed out of its drive and deletes it, as a provider does.
     pub fn seal(&self, drive: &str) {
         self.virsh("change-media", &[drive, "--eject", "--live", "--config"]);
@@ -244,12 +272,7 @@ impl<'a> Machine<'a> {
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            let console = fs::read(self.file("console")).unwrap_or_default();
-            eprintln!(
-                "the console of {}:\n{}",
-                self.name,
-                String::from_utf8_lossy(&console)
-            );
+            eprintln!("the console of {}:\n{}", self.name, self.console());
         }
         for verb in ["destroy", "undefine"] {
             let _ = self.ground.virsh(&[verb, &self.name]);

@@ -131,12 +131,10 @@ fn the_boothook_installs_what_the_seed_holds_and_waits_for_nothing() {
     );
     assert!(
         calls.ends_with(
-            "systemctl daemon-reload\nsystemctl enable egress-proxies-first-boot.service\n\
-             systemctl enable proxyd.service\n\
-             systemctl enable egress-proxies-agent.service\n\
-             systemctl start --no-block egress-proxies-first-boot.service\n\
-             systemctl restart --no-block egress-proxies-agent.service\n\
-             systemctl restart --no-block proxyd.service\numount /run/egress-proxies/seed\n"
+            "systemctl enable egress-proxies-agent.service proxyd.service \
+             egress-proxies-first-boot.service\nsystemctl restart --no-block \
+             egress-proxies-agent.service proxyd.service egress-proxies-first-boot.service\n\
+             umount /run/egress-proxies/seed\n"
         ),
         "{calls}"
     );
@@ -148,7 +146,7 @@ fn the_boothook_installs_what_the_seed_holds_and_waits_for_nothing() {
     assert!(
         machine
             .calls()
-            .ends_with("systemctl restart --no-block proxyd.service\n")
+            .ends_with("proxyd.service egress-proxies-first-boot.service\n")
     );
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The initial RAM disk: the disk's drivers, and on to what lies on its second partition.
+# The initial RAM disk: the disk's drivers, and on to the partition that the command line names.
 export PATH=/bin
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
@@ -7,11 +7,12 @@ mount -t sysfs sys /sys
 for module in virtio_pci virtio_blk virtio_scsi sd_mod ata_piix crc32c_generic ext4; do
   modprobe -q "$module"
 done
+label=$(sed -n 's/.*root=\(LABEL=[a-z-]*\).*/\1/p' /proc/cmdline)
 tries=100
-until disk=$(findfs LABEL=tiny-root 2>/dev/null); do
+until disk=$(findfs "$label" 2>/dev/null); do
   tries=$((tries - 1))
   if [ "$tries" -eq 0 ]; then
-    echo "tiny: no disk with the label tiny-root" >/dev/console
+    echo "no disk with $label" >/dev/console
     poweroff -f
   fi
   usleep 50000

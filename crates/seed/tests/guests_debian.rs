@@ -1,0 +1,113 @@
+//! The seed in a full Debian with systemd and its own cloud-init, with no way to anywhere but the
+//! page that stands for the internet.
+
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod support;
+
+use std::{env, io::Write, net::SocketAddr};
+use support::{Ground, Hardware, Machine, PATIENCE, PORT, connect, page, served, wait_for};
+
+/// Tells on the console what only the machine itself knows.
+const USER_DATA: &str = "\
+#cloud-config
+runcmd:
+- |
+  {
+    echo; echo FACTS
+    for unit in proxyd egress-proxies-agent egress-proxies-policy qemu-guest-agent; do
+      echo \"$unit is $(systemctl is-active $unit) and $(systemctl is-enabled $unit 2>&1)\"
+    done
+    for pid in $(pidof proxyd); do
+      tr '\\0' ' ' </proc/$pid/cmdline
+      grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp|VmRSS):' /proc/$pid/status | tr '\\n\\t' '  '
+      echo
+    done
+    systemctl show -p ExecMainStartTimestampMonotonic --value proxyd cloud-config | xargs echo STARTED
+    stat -c '%a %U %n' /etc/egress-proxies/proxyd.json
+    nft list ruleset
+    ip -4 route
+    ls /var/lib/apt/lists
+    echo END
+  } >/dev/ttyS0 2>&1
+";
+
+#[test]
+fn debians_own_cloud_init_installs_the_proxy_offline_and_a_sealed_machine_serves_again() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let image = env::var("EGRESS_GUEST_DEBIAN").expect("beside the others");
+    let page = page(&ground);
+    let hardware = Hardware {
+        image: &image,
+        user_data: Some(USER_DATA),
+        machine_type: "q35",
+        seed_bus: "scsi",
+        memory_mib: 512,
+    };
+    let mut machine = Machine::start(&ground, "px-debian", &hardware);
+    if let Err(seen) = machine.address_within(PATIENCE) {
+        // One in some dozens of emulated boots stands still, wherever it is.
+        writeln!(
+            std::io::stderr(),
+            "BEGUN ANEW: {seen}\n{}",
+            machine.console()
+        )
+        .expect("a stream");
+        drop(machine);
+        machine = Machine::start(&ground, "px-debian", &hardware);
+    }
+    let proxy = SocketAddr::new(machine.address(), PORT);
+    served(proxy, page);
+
+    let facts = wait_for("facts on the console", || {
+        let said = machine.console();
+        let facts = said.split_once("\nFACTS\n").map(|(_, rest)| rest);
+        match facts.and_then(|facts| facts.split_once("\nEND\n")) {
+            Some((facts, _)) => Ok(facts.to_owned()),
+            None => Err(said),
+        }
+    });
+    for fact in [
+        "proxyd is active and enabled",
+        "egress-proxies-agent is active and enabled",
+        "egress-proxies-policy is active and static",
+        "qemu-guest-agent is inactive and Failed to get unit file state",
+        "/usr/local/bin/proxyd --agent",
+        "600 proxyd /etc/egress-proxies/proxyd.json",
+        "table inet egress_proxies {",
+        "192.168.0.0/16",
+        "jump begun",
+    ] {
+        assert!(facts.contains(fact), "{fact:?} is not in:\n{facts}");
+    }
+    let of = |word: &str| -> Vec<&str> { facts.lines().filter(|l| l.contains(word)).collect() };
+    let started: Vec<u64> = of("STARTED")[0]
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    assert!(
+        started.len() == 2 && started[0] < started[1],
+        "proxyd starts before modules, packages and scripts of the user's: {started:?}"
+    );
+    assert_eq!(of("CapEff: 0000000000000000").len(), 2, "{facts}");
+    assert_eq!(of("NoNewPrivs: 1").len(), 2, "{facts}");
+    assert_eq!(of("Seccomp: 2").len(), 2, "{facts}");
+    let refused = connect(proxy, "127.0.0.1:9090").expect("an answer");
+    assert!(refused.starts_with("HTTP/1.1 502"), "{refused}");
+
+    machine.seal("sda");
+    machine.virsh("shutdown", &["--mode", "agent"]);
+    wait_for("end of the machine", || match machine.state().as_str() {
+        "shut off" => Ok(()),
+        state => Err(state.to_owned()),
+    });
+    machine.virsh("start", &[]);
+    let proxy = SocketAddr::new(machine.address(), PORT);
+    served(proxy, page);
+    let refused = connect(proxy, "127.0.0.1:9090").expect("an answer");
+    assert!(refused.starts_with("HTTP/1.1 502"), "{refused}");
+    // The console begins anew with the machine, and cloud-init did not run again.
+    let said = machine.console();
+    assert!(!said.contains("FACTS"), "{said}");
+}
