@@ -5,6 +5,9 @@
 //! read when they are needed. A Secret is believed for a while, so that steady passes ask nothing;
 //! what changes in it is noticed after that.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     api::{FIELD_MANAGER, Failure, in_time},
     cache::Cache,
