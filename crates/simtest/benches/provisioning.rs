@@ -21,15 +21,14 @@ use egress_simtest::{
     ground::{Ground, Hypervisor as _, wanted},
     pve::Pve,
 };
-use measure::{Kept, figure, head, memory, number, processor_time, program, quantile, row};
-use serde_json::Value;
+use measure::{
+    Kept, figure, head, memory, number, processor_time, program, quantile, row,
+    standing::{first_line, manifests, provisioned, simulator},
+};
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
-    path::Path,
-    process::{ChildStdout, Command, Stdio},
+    process::{Command, Stdio},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -62,7 +61,7 @@ fn schedule() {
         "ideal p99",
         "ratio p99",
     ]);
-    for count in [1, 20, number("--crowd", MANY)] {
+    for count in [1, 20, number("--crowd", 100)] {
         eprintln!("{count} at once");
         let ours = in_virtual_time(count);
         let ideal: Vec<f64> = (0..count as usize).map(ideal).collect();
@@ -162,22 +161,7 @@ fn standing() {
     for name in ["config", "manifests"] {
         fs::create_dir(path(name)).expect("a directory can be made");
     }
-    let mut sim = Command::new(&program);
-    sim.args([
-        "sim",
-        "proxmox",
-        "--listen",
-        "127.0.0.1:0",
-        "--guests",
-        "none",
-    ])
-    .args(["--speed", "100", "--state-dir"])
-    .arg(path("sim"))
-    .stdout(Stdio::piped());
-    let mut sim = Kept(sim.spawn().expect("the simulator starts"));
-    let facts = first_line(sim.0.stdout.take().expect("piped"));
-    let facts: Value = serde_json::from_str(&facts).expect("its facts");
-    write_config(&facts, &path("config/config.yaml"));
+    let _sim = simulator(&program, &path("sim"), &path("config/config.yaml"));
     fs::write(path("manifests/all.yaml"), manifests(count)).expect("a file can be written");
 
     let mut engine = Command::new(&program);
@@ -228,58 +212,4 @@ fn standing() {
         figure(memory(pid, "VmRSS")),
         figure(idle),
     ]);
-}
-
-fn first_line(output: ChildStdout) -> String {
-    let mut lines = BufReader::new(output).lines();
-    let line = lines.next().expect("a line").expect("it can be read");
-    // What follows is read, too: nobody is to wait for a full pipe.
-    thread::spawn(move || lines.for_each(drop));
-    line
-}
-
-fn write_config(facts: &Value, to: &Path) {
-    let text = |name: &str| match &facts[name] {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let config = format!(
-        "installation: bench\nproviders: [{{name: here, proxmox: {{urls: ['{}'], caFile: '{}', \
-         tokenFile: '{}', template: {}, storage: {}, isoStorage: {}, vmidRange: {{from: 100000, \
-         to: 199999}}, guestAgent: baked, allowLoopback: true, maxConcurrentClones: 50, reserve: \
-         {{storagePercent: 0, memoryMiB: 0}}}}}}]\n",
-        text("url"),
-        text("caFile"),
-        text("tokenFile"),
-        text("template"),
-        text("storage"),
-        text("isoStorage"),
-    );
-    fs::write(to, config).expect("a file can be written");
-}
-
-fn manifests(count: u32) -> String {
-    let manifest = |number| {
-        format!(
-            "apiVersion: egress-proxies.io/v1alpha1\nkind: Proxy\nmetadata: {{name: \
-             proxy-{number}}}\nspec: {{provider: here, machine: {{cpus: 1, memoryMiB: 128, \
-             diskGiB: 4}}}}\n"
-        )
-    };
-    (0..count).map(manifest).collect::<Vec<_>>().join("---\n")
-}
-
-/// How many proxies are provisioned, as the admin page says.
-fn provisioned(admin: &str) -> usize {
-    let mut stream = TcpStream::connect(admin).expect("the admin page listens");
-    let ask = format!("GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
-    stream.write_all(ask.as_bytes()).expect("written");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
-    text.lines()
-        .find(|line| {
-            line.starts_with("egress_proxies_engine_proxies") && line.contains(r#"phase="Running""#)
-        })
-        .and_then(|line| line.rsplit(' ').next()?.parse().ok())
-        .unwrap_or(0)
 }

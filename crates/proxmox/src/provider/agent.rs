@@ -25,6 +25,9 @@ const PLAUSIBLE_BOOT: Duration = Duration::from_secs(5);
 pub(super) const GAP: Duration = Duration::from_secs(5);
 /// A machine whose address is known is asked at most so often, and rarer where there are many.
 const STEADY_GAP: Duration = Duration::from_secs(10);
+/// How long a look waits for those that ask on the same node: some dozens that answer, or none
+/// that is silent.
+const QUEUE: Duration = Duration::from_secs(1);
 /// How many silent guests are asked in a minute.
 const SILENT_A_MINUTE: usize = 60;
 
@@ -39,6 +42,15 @@ pub(super) struct Turns {
 impl Turns {
     fn of_node(&self, node: &NodeName) -> Arc<tokio::sync::Mutex<()>> {
         held(&self.nodes).entry(node.clone()).or_default().clone()
+    }
+    /// The turn at a node, when it comes soon: after a start of ours many wait for one, and whoever
+    /// has to come again is looked at seconds later.
+    async fn next(&self, node: &NodeName) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        let turn = self.of_node(node).lock_owned();
+        let turn = tokio::time::timeout(self.pace.wait(QUEUE), turn)
+            .await
+            .ok()?;
+        (!self.is_spent()).then_some(turn)
     }
     fn is_spent(&self) -> bool {
         let mut silent = held(&self.silent);
@@ -80,14 +92,10 @@ impl Call<'_> {
         let rested = reports.asked.is_none_or(|at| pace.since(at) >= GAP);
         // Both in whole seconds, as the host tells the one.
         let early = machine.uptime.as_secs() < pace.wait(PLAUSIBLE_BOOT).as_secs();
-        let turn = provider.turns.of_node(machine.node);
         let mut refusal = None;
         if early {
             reports.waiting_since.get_or_insert_with(Instant::now);
-        } else if rested
-            && !provider.turns.is_spent()
-            && let Ok(_turn) = turn.try_lock()
-        {
+        } else if rested && let Some(_turn) = provider.turns.next(machine.node).await {
             refusal = self.ask(machine, &mut reports).await?;
         }
         provider

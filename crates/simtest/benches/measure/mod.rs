@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each benchmark is a program and uses a part")]
 
+pub mod standing;
+
 use std::{
     fmt::Display,
     fs::{self, Permissions},
