@@ -38,7 +38,10 @@ fn main() -> ExitCode {
                     return unknown(&extra);
                 }
                 log();
-                agent::run(port.as_deref().unwrap_or(agent::PORT.as_ref()).as_ref())
+                let port = port.unwrap_or_else(|| agent::PORT.into());
+                let error = agent::run(port.as_ref());
+                eprintln!("{}: {error}", port.display());
+                return ExitCode::FAILURE;
             }
             Some("--detach") => session = Session::Own,
             Some("--version") => {

@@ -26,7 +26,14 @@ runcmd:
     stat -c '%a %U %n' /etc/egress-proxies/proxyd.json
     nft list ruleset
     ip -4 route
-    ls /var/lib/apt/lists
+    /usr/local/bin/proxyd --agent 2>/run/second &
+    second=$!
+    until grep 'waiting for the port' /run/second; do sleep 0.2; done
+    systemctl stop egress-proxies-agent
+    until grep 'answering' /run/second; do sleep 0.2; done
+    kill $second
+    wait $second
+    systemctl start egress-proxies-agent
     echo END
   } >/dev/ttyS0 2>&1
 ";
@@ -78,6 +85,9 @@ fn debians_own_cloud_init_installs_the_proxy_offline_and_a_sealed_machine_serves
         "table inet egress_proxies {",
         "192.168.0.0/16",
         "jump begun",
+        // An agent beside another one steps aside, and answers when that one has ended.
+        "Device or resource busy (os error 16)",
+        "egress_proxyd::agent: answering",
     ] {
         assert!(facts.contains(fact), "{fact:?} is not in:\n{facts}");
     }
@@ -95,6 +105,17 @@ fn debians_own_cloud_init_installs_the_proxy_offline_and_a_sealed_machine_serves
     assert_eq!(of("Seccomp: 2").len(), 2, "{facts}");
     let refused = connect(proxy, "127.0.0.1:9090").expect("an answer");
     assert!(refused.starts_with("HTTP/1.1 502"), "{refused}");
+
+    // A host that takes the port away and gives it back finds the agent again.
+    let channel = machine.device("channel");
+    machine.virsh("detach-device", &[&channel, "--live"]);
+    let ping = || machine.ask_agent(r#"{"execute":"guest-ping"}"#);
+    wait_for("silence without a port", || match ping() {
+        Err(_) => Ok(()),
+        Ok(answer) => Err(answer),
+    });
+    machine.virsh("attach-device", &[&channel, "--live"]);
+    wait_for("answer on the new port", ping);
 
     machine.seal("sda");
     machine.virsh("shutdown", &["--mode", "agent"]);

@@ -24,6 +24,7 @@ fn new(ground: &Ground) -> Hardware<'_> {
     }
 }
 
+/// B121: also the agent is there again after every start.
 #[test]
 fn a_sealed_machine_serves_again_after_it_was_shut_down_through_its_agent() {
     let Some(ground) = Ground::find() else {

@@ -52,7 +52,6 @@ const COMMAND_LINE: &str = "console=ttyS0 quiet systemd.show_status=1 panic=1 ts
 
 /// Modules beside those of the RAM disk.
 const LATE: &[&str] = &[
-    "autofs4",
     "virtio_net",
     "virtio_console",
     "virtio_rng",
@@ -75,7 +74,9 @@ const MASKED: &[&str] = &[
     "e2scrub_reap.service",
     "fstrim.timer",
     "getty@tty1.service",
+    "proc-sys-fs-binfmt_misc.automount",
     "serial-getty@ttyS0.service",
+    "systemd-binfmt.service",
     "systemd-networkd-wait-online.service",
     "systemd-timesyncd.service",
 ];

@@ -32,7 +32,11 @@ const BETWEEN_READS: Duration = Duration::from_millis(200);
 
 /// Answers on this port for as long as the process lives. Where the port is missing it waits,
 /// and where another agent holds it, it steps aside until that one lets go.
-pub fn run(port: &Path) -> ! {
+///
+/// Returns where the port may not be opened at all. systemd looks up the devices that a unit may
+/// use when it starts it: one that began before the driver was there never may, and has to be
+/// started anew.
+pub fn run(port: &Path) -> io::Error {
     let mut told = None;
     loop {
         match OpenOptions::new().read(true).write(true).open(port) {
@@ -42,6 +46,7 @@ pub fn run(port: &Path) -> ! {
                 let error = serve(&mut file);
                 tracing::warn!(%error, "the port is opened anew");
             }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return error,
             Err(error) => {
                 // Once for each reason: the wait may be a machine's whole life.
                 if told != Some(error.kind()) {

@@ -90,6 +90,17 @@ fn a_bad_argument_is_told_with_exit_code_2() {
 }
 
 #[test]
+fn an_agent_that_may_not_open_its_port_ends_and_says_so() {
+    // Nobody may write to it, not even the superuser.
+    let (code, text) = fails(&["--agent", "/sys/kernel/uevent_seqnum"]);
+    assert_eq!(code, 1);
+    assert!(text.contains("uevent_seqnum: Permission denied"), "{text}");
+    let (code, text) = fails(&["--agent", "port", "more"]);
+    assert_eq!(code, 2);
+    assert!(text.contains("more: not an argument"), "{text}");
+}
+
+#[test]
 fn an_address_that_cannot_be_had_is_named_with_its_field() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

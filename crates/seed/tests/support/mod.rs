@@ -256,6 +256,20 @@ impl<'a> Machine<'a> {
         self.ground.must(&all)
     }
 
+    /// A file with the first device of this kind, as libvirt has it.
+    #[allow(dead_code, reason = "each test program uses a part of this")]
+    pub fn device(&self, kind: &str) -> String {
+        let xml = self.virsh("dumpxml", &[]);
+        let (begin, end) = (format!("<{kind} "), format!("</{kind}>"));
+        let device = xml
+            .find(&begin)
+            .and_then(|at| xml[at..].split_once(&end))
+            .map(|(device, _)| format!("{device}{end}\n"));
+        let path = self.file(kind);
+        fs::write(&path, device.expect("a device")).expect("written");
+        path.display().to_string()
+    }
+
     /// What it said on its console so far.
     pub fn console(&self) -> String {
         let bytes = fs::read(self.file("console")).unwrap_or_default();
