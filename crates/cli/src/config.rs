@@ -10,6 +10,7 @@ use egress_core::{
     document::{Reading, read_document},
     finding::Finding,
 };
+use egress_kvm2::Kvm2;
 use egress_local::Local;
 use egress_provider::Provider;
 use egress_proxmox::{Payload, Proxmox};
@@ -56,6 +57,21 @@ pub struct ProviderBlock {
     /// A provider that makes each proxy a virtual machine of Proxmox VE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxmox: Option<egress_proxmox::Config>,
+    /// A provider that makes each proxy a domain of libvirt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm2: Option<egress_kvm2::Config>,
+}
+
+impl ProviderBlock {
+    /// How many kinds it says that it is.
+    fn kinds(&self) -> usize {
+        let said = [
+            self.local.is_some(),
+            self.proxmox.is_some(),
+            self.kvm2.is_some(),
+        ];
+        said.into_iter().filter(|said| *said).count()
+    }
 }
 
 /// The admin page.
@@ -72,27 +88,6 @@ impl Default for AdminBlock {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         }
     }
-}
-
-/// Kinds of provider that are known by name and come later.
-const LATER: [&str; 1] = ["kvm2"];
-
-/// Says of a kind that comes later that it does, in place of "unknown" and of "no kind".
-fn named_kinds(mut findings: Vec<Finding>) -> Vec<Finding> {
-    let mut later = BTreeSet::new();
-    for finding in &mut findings {
-        if let Some((block, kind)) = finding.path.rsplit_once('.')
-            && LATER.contains(&kind)
-            && block.starts_with("providers[")
-            && block.ends_with(']')
-        {
-            later.insert(block.to_owned());
-            "is not in this version".clone_into(&mut finding.problem);
-            "use `local` or `proxmox`".clone_into(&mut finding.remedy);
-        }
-    }
-    findings.retain(|finding| !later.contains(&finding.path));
-    findings
 }
 
 /// Whom the admin page may serve.
@@ -136,11 +131,16 @@ impl Config {
         let mut reading = Self::reading(&text, reach);
         let base = path.parent().unwrap_or(Path::new("."));
         if let Some(config) = &mut reading.value {
-            let proxmox = config
-                .providers
-                .iter_mut()
-                .filter_map(|b| b.proxmox.as_mut());
-            let files = proxmox.flat_map(|p| [&mut p.ca_file, &mut p.token_file]);
+            let mut files: Vec<&mut PathBuf> = Vec::new();
+            for block in &mut config.providers {
+                if let Some(proxmox) = &mut block.proxmox {
+                    files.extend([&mut proxmox.ca_file, &mut proxmox.token_file]);
+                }
+                if let Some(kvm2) = &mut block.kvm2 {
+                    let certificates = [&mut kvm2.ca_file, &mut kvm2.cert_file, &mut kvm2.key_file];
+                    files.extend(certificates.into_iter().flatten());
+                }
+            }
             let dirs = [&mut config.manifests, &mut config.state_dir];
             for path in dirs.into_iter().flatten().chain(files) {
                 *path = base.join(&*path);
@@ -148,16 +148,14 @@ impl Config {
         }
         let partly = reading.value.clone().map(Box::new);
         reading.into_result().map_err(|findings| Faulty {
-            failure: Failure::faults(&name, &named_kinds(findings)),
+            failure: Failure::faults(&name, &findings),
             partly,
         })
     }
 
     /// Reads a text.
     pub fn read(text: &str) -> Result<Self, Vec<Finding>> {
-        Self::reading(text, Reach::Host)
-            .into_result()
-            .map_err(named_kinds)
+        Self::reading(text, Reach::Host).into_result()
     }
 
     fn reading(text: &str, reach: Reach) -> Reading<Self> {
@@ -209,20 +207,23 @@ impl Config {
             if let Some(proxmox) = &block.proxmox {
                 findings.extend(proxmox.validate(&format!("{path}.proxmox")));
             }
-            match (&block.local, &block.proxmox) {
-                (None, None) => findings.push(Finding::new(
+            if let Some(kvm2) = &block.kvm2 {
+                findings.extend(kvm2.validate(&format!("{path}.kvm2")));
+            }
+            match block.kinds() {
+                0 => findings.push(Finding::new(
                     path,
                     &block.name,
                     "says no kind of provider",
-                    "add `local: {}` or a block `proxmox`",
+                    "add `local: {}`, or a block `proxmox` or `kvm2`",
                 )),
-                (Some(_), Some(_)) => findings.push(Finding::new(
+                1 => {}
+                _ => findings.push(Finding::new(
                     path,
                     &block.name,
-                    "says two kinds of provider",
+                    "says several kinds of provider",
                     "write one block for each, with a name of its own",
                 )),
-                _ => {}
             }
         }
         if reach == Reach::Host && !self.admin.listen.ip().is_loopback() {
@@ -263,6 +264,14 @@ impl Config {
                     egress_local::OWN_PROGRAM.into(),
                 )));
             }
+            if let Some(config) = block.kvm2.clone() {
+                return Some(Arc::new(Kvm2::new(
+                    block.name.clone(),
+                    identity.clone(),
+                    config,
+                    payload.clone(),
+                )));
+            }
             let config = block.proxmox.clone()?;
             Some(Arc::new(Proxmox::new(
                 block.name.clone(),
@@ -280,6 +289,16 @@ impl Config {
             let (name, config) = (block.name.clone(), block.proxmox.clone()?);
             let proxmox = Proxmox::new(name.clone(), identity.clone(), config, Payload::default());
             Some((name, proxmox))
+        };
+        self.providers.iter().filter_map(provider).collect()
+    }
+
+    /// The providers on libvirt, to look at and not to make machines with.
+    pub fn kvm2(&self, identity: &Identity) -> Vec<(ProviderName, Kvm2)> {
+        let provider = |block: &ProviderBlock| {
+            let (name, config) = (block.name.clone(), block.kvm2.clone()?);
+            let kvm2 = Kvm2::new(name.clone(), identity.clone(), config, None);
+            Some((name, kvm2))
         };
         self.providers.iter().filter_map(provider).collect()
     }
@@ -308,16 +327,15 @@ impl Config {
     /// What the provider of this name can do, if it is configured.
     pub fn abilities(&self, name: &str) -> Option<ProviderAbilities> {
         let block = self.block(name)?;
-        let local = block.local.as_ref().map(|_| ProviderAbilities {
-            kind: "local",
-            user_data: false,
-        });
-        local.or_else(|| {
-            block.proxmox.as_ref().map(|_| ProviderAbilities {
-                kind: "proxmox",
-                user_data: true,
-            })
-        })
+        let (kind, user_data) = if block.local.is_some() {
+            ("local", false)
+        } else if block.proxmox.is_some() {
+            ("proxmox", true)
+        } else {
+            block.kvm2.as_ref()?;
+            ("kvm2", true)
+        };
+        Some(ProviderAbilities { kind, user_data })
     }
 }
 

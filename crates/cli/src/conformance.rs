@@ -6,6 +6,11 @@ use crate::{
     stop_signal,
 };
 use egress_core::{Claim, Identity, MachineKey, WriterId, backoff::PERMIT_LIFETIME};
+use egress_kvm2::{
+    Kvm2,
+    bench::Bench as Kvm2Bench,
+    client::{HostUri, Transport},
+};
 use egress_local::bench::Bench as LocalBench;
 use egress_provider::{
     Permit, Progress, Provider,
@@ -43,8 +48,9 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     provider: String,
     /// How much is tried. The extended tier needs a test bench beneath the provider: kind
-    /// `local` has one, kind `proxmox` with the `controlUrl` of a simulator; cases that it
-    /// cannot set up are printed as not run.
+    /// `local` has one, kind `proxmox` with the `controlUrl` of a simulator, kind `kvm2` with
+    /// one host at a socket of this one, on which nothing else makes machines meanwhile; cases
+    /// that it cannot set up are printed as not run.
     #[arg(long, value_enum, default_value = "basic")]
     tier: TierName,
     /// Only the cases of this rule, such as `C1`, or with this text in their sentence.
@@ -68,6 +74,21 @@ enum Ground {
     Local(Arc<LocalBench>),
     /// The provider is there to remove what the suite left.
     Proxmox(Arc<ProxmoxBench>, Arc<dyn Provider>),
+    Kvm2(Arc<Kvm2Bench>, Arc<dyn Provider>),
+}
+
+/// The socket of a provider that has one host, and that host here.
+fn own_socket(config: &egress_kvm2::Config) -> Option<HostUri> {
+    let [host] = config.hosts.as_slice() else {
+        return None;
+    };
+    match host.uri.transport() {
+        Transport::Unix(Some(_)) => Some(host.uri.clone()),
+        Transport::Unix(None) => "qemu+unix:///system?socket=/var/run/libvirt/libvirt-sock"
+            .parse()
+            .ok(),
+        _ => None,
+    }
 }
 
 impl Ground {
@@ -97,6 +118,23 @@ impl Ground {
         if let Some(local) = block.local.clone().filter(|_| extended) {
             let bench = LocalBench::new(dir.to_owned(), name, identity.clone(), local);
             return Ok(Self::Local(Arc::new(bench.map_err(unmade)?)));
+        }
+        let kvm2 = block.kvm2.clone().filter(|_| extended);
+        if let Some((kvm2, socket)) = kvm2.and_then(|c| own_socket(&c).map(|s| (c, s))) {
+            std::fs::create_dir(dir).map_err(unmade)?;
+            let payload = arguments.payload.find();
+            let identity = identity.clone();
+            let provider = Kvm2::new(
+                name.clone(),
+                identity.clone(),
+                kvm2.clone(),
+                payload.clone(),
+            );
+            let bench = Kvm2Bench::start(name, identity, kvm2, payload, &socket, dir);
+            return Ok(Self::Kvm2(
+                Arc::new(bench.map_err(unmade)?),
+                Arc::new(provider),
+            ));
         }
         let Some(proxmox) = block.proxmox.clone() else {
             let providers = config.providers(identity, dir, &arguments.payload);
@@ -135,6 +173,7 @@ impl Ground {
             Self::Alone(provider) => Subject::alone(provider.clone(), identity),
             Self::Local(bench) => Subject::on(bench.clone()),
             Self::Proxmox(bench, _) => Subject::on(bench.clone()),
+            Self::Kvm2(bench, _) => Subject::on(bench.clone()),
         }
     }
 
@@ -149,6 +188,10 @@ impl Ground {
             }
             Self::Proxmox(bench, provider) => {
                 bench.heal().await.map_err(|e| left_behind(dir, &e))?;
+                clear(provider.as_ref(), dir).await
+            }
+            Self::Kvm2(bench, provider) => {
+                drop(bench);
                 clear(provider.as_ref(), dir).await
             }
         }

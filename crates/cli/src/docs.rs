@@ -192,7 +192,7 @@ struct Part {
     least: &'static str,
 }
 
-const PARTS: [Part; 2] = [
+const PARTS: [Part; 3] = [
     Part {
         title: "Kind `local`",
         prefix: "providers[].local.",
@@ -207,11 +207,25 @@ const PARTS: [Part; 2] = [
                 tokenFile: token, template: 9001, storage: local-lvm, isoStorage: proxy-seeds, \
                 vmidRange: {from: 100000, to: 199999}}}]",
     },
+    Part {
+        title: "Kind `kvm2`",
+        prefix: "providers[].kvm2.",
+        text: include_str!("../../../examples/kvm2/config.yaml"),
+        least: "providers: [{name: kvm-a, kvm2: {hosts: [{uri: 'qemu:///system'}], baseImage: \
+                debian-13.qcow2, guestAgent: baked}}]",
+    },
 ];
 
 /// What no example says, since it stands in place of something that it does.
 #[cfg(test)]
-const BESIDE: &str = "providers: [{name: pv1, proxmox: {urls: [https://127.0.0.1:8006], caFile: \
+const BESIDE: [&str; 2] = [BESIDE_KVM2, BESIDE_PROXMOX];
+
+#[cfg(test)]
+const BESIDE_KVM2: &str = "providers: [{name: kvm-a, kvm2: {hosts: [{uri: 'qemu:///system'}], \
+                           baseImage: debian-13.qcow2, bridge: br0, guestAgent: baked}}]";
+
+#[cfg(test)]
+const BESIDE_PROXMOX: &str = "providers: [{name: pv1, proxmox: {urls: [https://127.0.0.1:8006], caFile: \
                       ca.pem, tokenFile: token, templates: [{node: pve1, vmid: 9000}], storage: \
                       local-lvm, isoStorage: proxy-seeds, vmidRange: {from: 100000, to: 199999}, \
                       guestAgent: baked, controlUrl: 'http://127.0.0.1:8007/'}}]";
@@ -354,7 +368,7 @@ mod tests {
     #[test]
     fn every_field_of_the_configuration_has_its_line_and_every_line_its_field() {
         let mut found = Vec::new();
-        for text in PARTS.iter().map(|part| part.text).chain([BESIDE]) {
+        for text in PARTS.iter().map(|part| part.text).chain(BESIDE) {
             let config = Config::read(text).expect("it is sound");
             paths(&json(&config).expect("JSON"), "", &mut found);
         }

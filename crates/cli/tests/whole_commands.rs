@@ -107,9 +107,10 @@ fn wrong_usage_ends_with_2_and_every_help_has_exit_codes_and_examples() {
 }
 
 #[test]
-fn a_kind_of_provider_that_comes_later_is_told_from_a_slip_of_the_pen() {
+fn several_kinds_in_one_block_and_a_slip_of_the_pen_are_told() {
     let site = Site::new("kinds", 25_000);
-    let blocks = "[{name: b, local: {}, kvm2: {}}, {name: c, lcoal: {}}]";
+    let kvm2 = "{hosts: [{uri: 'qemu:///system'}], baseImage: a, guestAgent: baked}";
+    let blocks = format!("[{{name: b, local: {{}}, kvm2: {kvm2}}}, {{name: c, lcoal: {{}}}}]");
     fs::write(site.config(), format!("providers: {blocks}\n")).expect("it can be written");
     let output = Command::new(PROGRAM)
         .args(["check", "--config"])
@@ -121,9 +122,11 @@ fn a_kind_of_provider_that_comes_later_is_told_from_a_slip_of_the_pen() {
     let told = said(&output.stderr).replace(&format!("{file}: "), "");
     assert_eq!(
         told,
-        "providers[0].kvm2: {}: is not in this version: use `local` or `proxmox`\n\
-         providers[1].lcoal: {}: unknown field: did you mean `local`?\n\
-         providers[1]: c: says no kind of provider: add `local: {}` or a block `proxmox`\n"
+        "providers[1].lcoal: {}: unknown field: did you mean `local`?\n\
+         providers[0]: b: says several kinds of provider: write one block for each, with a name \
+         of its own\n\
+         providers[1]: c: says no kind of provider: add `local: {}`, or a block `proxmox` or \
+         `kvm2`\n"
     );
 }
 

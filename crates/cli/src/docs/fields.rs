@@ -30,7 +30,7 @@ impl Field {
 }
 
 /// Every field, sorted by path.
-pub const FIELDS: [Field; 31] = [
+pub const FIELDS: [Field; 46] = [
     field(
         "admin.listen",
         "address:port",
@@ -48,6 +48,87 @@ pub const FIELDS: [Field; 31] = [
         "the directory with the manifests, relative to this file; `--manifests` goes first",
     )
     .or("required, here or as `--manifests`"),
+    field(
+        "providers[].kvm2.baseImage",
+        "name of a volume",
+        "the volume of the pool that every disk begins as, in the format qcow2 or raw. It is never written; a new image needs a new name, since running machines stand on the old one",
+    ),
+    field(
+        "providers[].kvm2.bridge",
+        "bridge of the hosts",
+        "what machines join in place of a network of libvirt; not together with `network`",
+    )
+    .or("none"),
+    field(
+        "providers[].kvm2.caFile",
+        "path",
+        "for `qemu+tls`: the authority that signed the hosts' certificates, in PEM, relative to this file",
+    )
+    .or("none"),
+    field(
+        "providers[].kvm2.certFile",
+        "path",
+        "for `qemu+tls`: our certificate, in PEM; it is read again for each connection",
+    )
+    .or("none"),
+    field(
+        "providers[].kvm2.domainType",
+        "`kvm` or `qemu`",
+        "what runs the machines: the processor, or software many times slower. It is never guessed",
+    ),
+    field(
+        "providers[].kvm2.guestAgent",
+        "`builtin`, `package` or `baked`",
+        "where the guest's agent comes from, see [the guide](guides/kvm2.md)",
+    ),
+    field(
+        "providers[].kvm2.hosts[].uri",
+        "URI of libvirt",
+        "a host: `qemu:///system`, `qemu+unix:///system?socket=/path`, `qemu+tls://host/system` or `qemu+ssh://user@host/system`. Machines stay on the host they were made on; one that does not answer stops new ones everywhere",
+    ),
+    field(
+        "providers[].kvm2.keyFile",
+        "path",
+        "for `qemu+tls`: our certificate's key, in PEM",
+    )
+    .or("none"),
+    field(
+        "providers[].kvm2.machineType",
+        "machine type of QEMU",
+        "such as `q35`, `pc`, or one with a version",
+    ),
+    field(
+        "providers[].kvm2.network",
+        "network of libvirt",
+        "what machines join",
+    )
+    .or("`default`, where no `bridge` is named"),
+    field(
+        "providers[].kvm2.pool",
+        "storage pool",
+        "where disks and seeds lie, on every host; its type is dir, fs or netfs",
+    ),
+    field(
+        "providers[].kvm2.portgroup",
+        "portgroup of the network",
+        "as for a VLAN, where the network has one",
+    )
+    .or("none"),
+    field(
+        "providers[].kvm2.reserve.memoryMiB",
+        "MiB",
+        "memory of a host that stays free: no machine is made below it",
+    ),
+    field(
+        "providers[].kvm2.reserve.storagePercent",
+        "percent, 0 to 90",
+        "part of the pool that stays free",
+    ),
+    field(
+        "providers[].kvm2.seedBus",
+        "`scsi` or `ide`",
+        "where the seed's drive hangs; the guest's kernel needs its driver, and `ide` needs `machineType: pc`",
+    ),
     field(
         "providers[].local.addresses",
         "list of IP addresses of this host",

@@ -27,18 +27,22 @@ pub async fn remote_marks(
     };
     let remembers = holds("records") || holds("incarnations");
     let mut marks = Vec::new();
-    for (name, proxmox) in config.proxmox(&store.identity()) {
-        if remembers {
-            break;
+    let identity = store.identity();
+    let unseen = |name: ProviderName, error: &egress_provider::Error| {
+        Failure::refused(format!(
+            "a state directory that is new has to see which machines of installation {} \
+             provider {name} has already, and cannot: {}: start again when it can",
+            identity.installation,
+            error.chain()
+        ))
+    };
+    if !remembers {
+        for (name, proxmox) in config.proxmox(&identity) {
+            marks.extend(proxmox.marks().await.map_err(|e| unseen(name, &e))?);
         }
-        marks.extend(proxmox.marks().await.map_err(|e| {
-            Failure::refused(format!(
-                "a state directory that is new has to see which machines of installation {} \
-                 provider {name} has already, and cannot: {}: start again when it can",
-                store.identity().installation,
-                e.chain()
-            ))
-        })?);
+        for (name, kvm2) in config.kvm2(&identity) {
+            marks.extend(kvm2.marks().await.map_err(|e| unseen(name, &e))?);
+        }
     }
     let own = store.identity().writer;
     let others = marks.iter().filter(|mark| mark.writer != own).count();

@@ -1,0 +1,432 @@
+//! The test bench of this provider: a real libvirtd behind a [relay](relay), and everything that
+//! people and accidents do to domains.
+
+mod relay;
+
+use crate::{
+    Config, HostBlock, Kvm2,
+    client::{
+        Client, Dialer, Domain, DomainState, Failure, HostUri, Kind, Metadata, Session, Transport,
+        affect, undefine, xml,
+    },
+    provider::{
+        descriptions::DomainView,
+        domain_xml::{Escaped, NAMESPACE, PREFIX, mark_element, seed_volume},
+        names::{VolumeKind, uuid_of, volume_name, volume_prefix},
+    },
+};
+use async_trait::async_trait;
+use egress_core::{Identity, MachineKey, ProviderName, Slot};
+use egress_provider::{
+    Provider,
+    conformance::{Agent, Harness, Landing, Network, Offered, PowerEvent, Refusal, Stranger},
+};
+use relay::Relay;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How much shorter the provider's waits are here.
+const SPEED: f64 = 10.0;
+/// How long one step of the bench's own may take.
+const STEP: Duration = Duration::from_mins(1);
+/// The longest that a case may let pass.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// How long a machine's agent is not asked again after an answer, in the provider's pace.
+const ASKED: Duration = Duration::from_millis(1100);
+
+/// A libvirtd, the relay before it, and the provider's configuration.
+pub struct Bench {
+    name: ProviderName,
+    identity: Identity,
+    config: Config,
+    payload: Option<PathBuf>,
+    direct: Client,
+    relay: Relay,
+}
+
+impl Bench {
+    /// Over the libvirtd at this URI, which must be a socket of this host. `config` is the
+    /// provider's, whose hosts are replaced by the relay; the relay's socket lies in
+    /// `directory`. The machines of the provider must be the only ones in its pool.
+    pub fn start(
+        name: ProviderName,
+        identity: Identity,
+        mut config: Config,
+        payload: Option<PathBuf>,
+        uri: &HostUri,
+        directory: &Path,
+    ) -> std::io::Result<Self> {
+        let Transport::Unix(Some(target)) = uri.transport() else {
+            return Err(std::io::Error::other(
+                "the bench needs a socket by its path",
+            ));
+        };
+        let socket = directory.join("relay");
+        let relay = Relay::start(socket, target.clone())?;
+        let through = format!("qemu+unix:///system?socket={}", relay.socket().display());
+        let through = through.parse().map_err(std::io::Error::other)?;
+        config.hosts = vec![HostBlock { uri: through }];
+        Ok(Self {
+            name,
+            identity,
+            direct: Client::new(Dialer::new(uri.clone(), crate::client::TlsFiles::default())),
+            config,
+            payload,
+            relay,
+        })
+    }
+
+    fn provider(&self, identity: Identity) -> Arc<dyn Provider> {
+        let provider = Kvm2::new(
+            self.name.clone(),
+            identity,
+            self.config.clone(),
+            self.payload.clone(),
+        );
+        Arc::new(provider.at_speed(SPEED))
+    }
+
+    async fn session(&self) -> Offered<Session> {
+        self.direct.open(STEP).await.map_err(failed)
+    }
+
+    /// The domain at a slot, and the way to it.
+    async fn at(&self, slot: &Slot) -> Offered<(Session, Domain)> {
+        let session = self.session().await?;
+        let domain = session.domain(uuid(slot)?).await.map_err(failed)?;
+        Ok((session, domain))
+    }
+
+    fn prefix(&self) -> String {
+        volume_prefix(&self.identity.installation, &self.name)
+    }
+
+    async fn define(
+        &self,
+        uuid: Uuid,
+        name: &str,
+        text: Option<&str>,
+    ) -> Offered<(Session, Domain)> {
+        let session = self.session().await?;
+        let metadata = text.map(|text| format!("<metadata>{}</metadata>", mark_element(text)));
+        let xml = format!(
+            "<domain type='qemu'><name>{}</name><uuid>{uuid}</uuid>{}<memory unit='MiB'>16</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='{}'>hvm</type></os><devices/></domain>",
+            Escaped(name),
+            metadata.unwrap_or_default(),
+            Escaped(&self.config.machine_type),
+        );
+        let domain = session.define(name, &xml, 0, end()).await.map_err(failed)?;
+        session.start(&domain, end()).await.map_err(failed)?;
+        Ok((session, domain))
+    }
+
+    /// Waits until a domain is off.
+    async fn off(&self, session: &Session, domain: &Domain) -> Offered {
+        const SHUT_OFF: i32 = 5;
+        let end = Instant::now() + STEP;
+        while Instant::now() < end {
+            let state = session.domain_state(domain).await.map_err(failed)?;
+            if matches!(
+                state,
+                DomainState {
+                    state: SHUT_OFF,
+                    ..
+                }
+            ) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Err(stumbled("the domain does not end"))
+    }
+}
+
+fn end() -> Instant {
+    Instant::now() + STEP
+}
+
+fn stumbled(error: impl std::fmt::Display) -> Refusal {
+    Refusal::Stumbled(error.to_string())
+}
+
+#[allow(clippy::needless_pass_by_value)] // passed to map_err as it is
+fn failed(failure: Failure) -> Refusal {
+    stumbled(failure)
+}
+
+fn uuid(slot: &Slot) -> Offered<Uuid> {
+    uuid_of(slot).ok_or_else(|| stumbled(format!("{slot} is no UUID")))
+}
+
+/// Absent is as well.
+fn or_gone(sent: Result<(), Failure>) -> Offered {
+    match sent {
+        Err(failure)
+            if !matches!(
+                failure.kind,
+                Kind::NoDomain | Kind::WrongState | Kind::NoVolume
+            ) =>
+        {
+            Err(failed(failure))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ends the QEMU of a domain, as the kernel does when memory is short.
+fn kill_qemu(uuid: Uuid) -> Offered {
+    let uuid = uuid.to_string();
+    let processes = fs::read_dir("/proc").map_err(stumbled)?;
+    for process in processes.flatten() {
+        let name = process.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let mut words = arguments.split(|b| *b == 0);
+        let is_qemu = words
+            .next()
+            .is_some_and(|program| String::from_utf8_lossy(program).contains("qemu-system"));
+        let is_it = is_qemu && {
+            let mut words = words.skip_while(|word| *word != b"-uuid");
+            words.nth(1) == Some(uuid.as_bytes())
+        };
+        if is_it {
+            let pid = rustix::process::Pid::from_raw(pid).ok_or_else(|| stumbled("no pid"))?;
+            return rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+                .map_err(stumbled);
+        }
+    }
+    Err(stumbled("its QEMU is not among the processes"))
+}
+
+#[async_trait]
+impl Harness for Bench {
+    fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+
+    async fn restart(&self) -> Offered<Arc<dyn Provider>> {
+        Ok(self.provider(self.identity.clone()))
+    }
+
+    async fn heal(&self) -> Offered {
+        self.relay.heal().map_err(stumbled)
+    }
+
+    async fn inventory(&self) -> Offered<Vec<String>> {
+        let session = self.session().await?;
+        let domains = session.domains().await.map_err(failed)?;
+        let pool = session.pool(&self.config.pool).await.map_err(failed)?;
+        let volumes = session.volumes(&pool).await.map_err(failed)?;
+        let mut lines: Vec<String> = domains
+            .into_iter()
+            .map(|domain| format!("domain {} {}", domain.name, domain.uuid))
+            .chain(volumes.into_iter().map(|v| format!("volume {}", v.name)))
+            .collect();
+        lines.sort();
+        Ok(lines)
+    }
+
+    fn call_deadline(&self) -> Duration {
+        Duration::from_mins(4)
+    }
+
+    async fn pace(&self) -> Offered<f64> {
+        Ok(SPEED)
+    }
+
+    async fn pass(&self, time: Duration) -> Offered {
+        if time > PATIENCE {
+            return Err(Refusal::NotOffered("let more than two minutes pass"));
+        }
+        tokio::time::sleep(time).await;
+        Ok(())
+    }
+
+    async fn catch_up(&self) -> Offered {
+        tokio::time::sleep(ASKED).await;
+        Ok(())
+    }
+
+    async fn other_installation(&self) -> Offered<Arc<dyn Provider>> {
+        let name = format!("not-{}", self.identity.installation);
+        Ok(self.provider(Identity {
+            installation: name.parse().map_err(stumbled)?,
+            writer: self.identity.writer.clone(),
+        }))
+    }
+
+    async fn mutations(&self) -> Offered<Vec<String>> {
+        Ok(self.relay.mutations())
+    }
+
+    async fn describe(&self, slot: &Slot) -> Offered<Option<String>> {
+        let session = self.session().await?;
+        let domain = match session.domain(uuid(slot)?).await {
+            Ok(domain) => domain,
+            Err(failure) if failure.kind == Kind::NoDomain => return Ok(None),
+            Err(failure) => return Err(failed(failure)),
+        };
+        let text = session.domain_xml(&domain, xml::INACTIVE).await;
+        let text = text.map_err(failed)?;
+        let state = session.domain_state(&domain).await.map_err(failed)?;
+        let pool = session.pool(&self.config.pool).await.map_err(failed)?;
+        let volumes = session.volumes(&pool).await.map_err(failed)?;
+        let drives = DomainView::read(&text).map_err(stumbled)?.drives;
+        let disks: Vec<_> = drives
+            .iter()
+            .filter_map(|drive| drive.source.clone())
+            .filter(|source| volumes.iter().any(|volume| volume.key == *source))
+            .collect();
+        Ok(Some(format!("{state:?} {disks:?}\n{text}")))
+    }
+
+    async fn place(&self, slot: &Slot, stranger: &Stranger) -> Offered {
+        if stranger.template {
+            return Err(Refusal::NotOffered(
+                "place a template: libvirt has no such thing",
+            ));
+        }
+        let text = stranger.text.as_deref();
+        self.define(uuid(slot)?, &stranger.name, text)
+            .await
+            .map(drop)
+    }
+
+    async fn copy(&self, slot: &Slot) -> Offered<Slot> {
+        let (session, domain) = self.at(slot).await?;
+        let text = session.domain_xml(&domain, xml::INACTIVE).await;
+        let view = DomainView::read(&text.map_err(failed)?).map_err(stumbled)?;
+        let copy = Uuid::new_v4();
+        let name = format!("{}-clone", view.name);
+        self.define(copy, &name, view.mark.as_deref()).await?;
+        Ok(Slot::new(copy.to_string()))
+    }
+
+    async fn remove(&self, slot: &Slot) -> Offered {
+        let session = self.session().await?;
+        let domain = match session.domain(uuid(slot)?).await {
+            Ok(domain) => domain,
+            Err(failure) if failure.kind == Kind::NoDomain => return Ok(()),
+            Err(failure) => return Err(failed(failure)),
+        };
+        let text = session.domain_xml(&domain, xml::INACTIVE).await;
+        let view = DomainView::read(&text.map_err(failed)?).map_err(stumbled)?;
+        or_gone(session.destroy(&domain, end()).await)?;
+        let flags = undefine::MANAGED_SAVE | undefine::SNAPSHOTS_METADATA;
+        or_gone(session.undefine(&domain, flags, end()).await)?;
+        let pool = session.pool(&self.config.pool).await.map_err(failed)?;
+        for source in view.drives.into_iter().filter_map(|drive| drive.source) {
+            let name = source.rsplit('/').next().unwrap_or_default();
+            if let Ok(volume) = session.volume(&pool, name).await {
+                or_gone(session.delete_volume(&volume, end()).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn rename(&self, slot: &Slot, name: &str) -> Offered {
+        // Only a domain that is off can be renamed.
+        let (session, domain) = self.at(slot).await?;
+        session.destroy(&domain, end()).await.map_err(failed)?;
+        self.off(&session, &domain).await?;
+        session.rename(&domain, name, end()).await.map_err(failed)?;
+        let (session, renamed) = self.at(slot).await?;
+        session.start(&renamed, end()).await.map_err(failed)
+    }
+
+    async fn edit_mark(&self, slot: &Slot, text: Option<&str>) -> Offered {
+        let (session, domain) = self.at(slot).await?;
+        let which = Metadata::Element {
+            namespace: NAMESPACE,
+            prefix: PREFIX,
+        };
+        let element = text.map(|text| format!("<mark>{}</mark>", Escaped(text)));
+        let flags = affect::LIVE | affect::CONFIG;
+        session
+            .set_metadata(&domain, which, element.as_deref(), flags, end())
+            .await
+            .map_err(failed)
+    }
+
+    async fn power(&self, slot: &Slot, event: PowerEvent) -> Offered {
+        if event == PowerEvent::Started {
+            return Err(Refusal::NotOffered(
+                "start a domain without its configuration: the definition is the configuration",
+            ));
+        }
+        let (session, domain) = self.at(slot).await?;
+        match event {
+            PowerEvent::Off => session.destroy(&domain, end()).await.map_err(failed),
+            PowerEvent::Paused => session.pause(&domain, end()).await.map_err(failed),
+            PowerEvent::Hibernated => session.hibernate(&domain, end()).await.map_err(failed),
+            PowerEvent::Crashed => {
+                kill_qemu(domain.uuid)?;
+                self.off(&session, &domain).await
+            }
+            PowerEvent::IoError => {
+                self.relay.stick(domain.uuid);
+                Ok(())
+            }
+            // A machine without an operating system hears nothing anyway.
+            PowerEvent::Hung | PowerEvent::Started => Ok(()),
+        }
+    }
+
+    async fn agent(&self, slot: &Slot, agent: Agent) -> Offered {
+        self.relay.set_agent(uuid(slot)?, agent);
+        Ok(())
+    }
+
+    async fn leave_seed(&self, key: &MachineKey) -> Offered<String> {
+        // As a seed of ours is called, and for an attempt that no machine has.
+        let name = volume_name(&self.prefix(), key.name(), 0, VolumeKind::Seed);
+        let session = self.session().await?;
+        let pool = session.pool(&self.config.pool).await.map_err(failed)?;
+        let xml = seed_volume(&name, 2048);
+        let made = session.create_volume(&pool, &name, &xml, end()).await;
+        made.map_err(failed)?;
+        Ok(name)
+    }
+
+    async fn remove_seed(&self, name: &str) -> Offered {
+        let session = self.session().await?;
+        let pool = session.pool(&self.config.pool).await.map_err(failed)?;
+        match session.volume(&pool, name).await {
+            Ok(volume) => or_gone(session.delete_volume(&volume, end()).await),
+            Err(failure) => or_gone(Err(failure)),
+        }
+    }
+
+    async fn lose_answer(&self, landing: Landing) -> Offered {
+        self.relay.lose(landing);
+        Ok(())
+    }
+
+    async fn network(&self, network: Network) -> Offered {
+        self.relay.set_network(network).map_err(stumbled)
+    }
+
+    async fn change_cluster(&self) -> Offered {
+        self.relay.change_host();
+        Ok(())
+    }
+
+    async fn fill_up(&self) -> Offered {
+        self.relay.fill_up();
+        Ok(())
+    }
+
+    async fn break_precondition(&self) -> Offered {
+        // Only a start needs it.
+        self.relay.take_network_down();
+        Ok(())
+    }
+}
