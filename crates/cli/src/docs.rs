@@ -212,7 +212,7 @@ const PARTS: [Part; 3] = [
         prefix: "providers[].kvm2.",
         text: include_str!("../../../examples/kvm2/config.yaml"),
         least: "providers: [{name: kvm-a, kvm2: {hosts: [{uri: 'qemu:///system'}], baseImage: \
-                debian-13.qcow2, guestAgent: baked}}]",
+                debian-13.qcow2}}]",
     },
 ];
 
@@ -222,7 +222,7 @@ const BESIDE: [&str; 2] = [BESIDE_KVM2, BESIDE_PROXMOX];
 
 #[cfg(test)]
 const BESIDE_KVM2: &str = "providers: [{name: kvm-a, kvm2: {hosts: [{uri: 'qemu:///system'}], \
-                           baseImage: debian-13.qcow2, bridge: br0, guestAgent: baked}}]";
+                           baseImage: debian-13.qcow2, bridge: br0}}]";
 
 #[cfg(test)]
 const BESIDE_PROXMOX: &str = "providers: [{name: pv1, proxmox: {urls: [https://127.0.0.1:8006], caFile: \

@@ -109,7 +109,7 @@ fn wrong_usage_ends_with_2_and_every_help_has_exit_codes_and_examples() {
 #[test]
 fn several_kinds_in_one_block_and_a_slip_of_the_pen_are_told() {
     let site = Site::new("kinds", 25_000);
-    let kvm2 = "{hosts: [{uri: 'qemu:///system'}], baseImage: a, guestAgent: baked}";
+    let kvm2 = "{hosts: [{uri: 'qemu:///system'}], baseImage: a}";
     let blocks = format!("[{{name: b, local: {{}}, kvm2: {kvm2}}}, {{name: c, lcoal: {{}}}}]");
     fs::write(site.config(), format!("providers: {blocks}\n")).expect("it can be written");
     let output = Command::new(PROGRAM)

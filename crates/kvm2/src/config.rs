@@ -47,10 +47,11 @@ pub enum SeedBus {
 }
 
 /// Where the guest agent comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum GuestAgent {
-    /// The seed carries one.
+    /// The proxyd that the seed carries is one, too.
+    #[default]
     Builtin,
     /// The distribution's package is installed at the first boot.
     Package,
@@ -127,6 +128,7 @@ pub struct Config {
     #[serde(default)]
     pub seed_bus: SeedBus,
     /// Where the guest agent comes from.
+    #[serde(default)]
     pub guest_agent: GuestAgent,
     /// What is left free for others.
     #[serde(default)]
@@ -308,11 +310,6 @@ impl Config {
                 "a machine of type q35 has no IDE",
                 "use scsi, or machineType: pc",
             );
-        }
-        if self.guest_agent == GuestAgent::Builtin
-            && let Err(finding) = "builtin".parse::<egress_seed::GuestAgent>()
-        {
-            findings.add("guestAgent", "builtin", finding.problem, finding.remedy);
         }
     }
 }

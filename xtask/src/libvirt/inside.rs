@@ -166,7 +166,10 @@ fn prepare(dir: &Path) -> Result<(), Stop> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
     fs::create_dir(dir.join("pool"))?;
     fs::write(dir.join("etc/qemu.conf"), QEMU_CONF)?;
-    fs::write(dir.join("etc/libvirtd.conf"), LIBVIRTD_CONF)?;
+    // Without firmware that tells one, the daemon would make up another identity at each start.
+    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    let libvirtd = format!("{LIBVIRTD_CONF}host_uuid = \"{}\"\n", uuid.trim());
+    fs::write(dir.join("etc/libvirtd.conf"), libvirtd)?;
     fs::write(dir.join("etc/virtlogd.conf"), "")?;
     for daemon in ["virtlogd", "libvirtd"] {
         let script = dir.join(format!("start-{daemon}"));

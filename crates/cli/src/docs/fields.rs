@@ -79,7 +79,7 @@ pub const FIELDS: [Field; 46] = [
     field(
         "providers[].kvm2.guestAgent",
         "`builtin`, `package` or `baked`",
-        "where the guest's agent comes from, see [the guide](guides/kvm2.md)",
+        "where the guest agent comes from: proxyd itself from the seed, the distribution's package at the first boot, or the image, see [the guide](guides/kvm2.md)",
     ),
     field(
         "providers[].kvm2.hosts[].uri",

@@ -4,7 +4,6 @@ fn block(extra: &str) -> Config {
     let mut value = serde_json::json!({
         "hosts": [{"uri": "qemu:///system"}],
         "baseImage": "debian-13.qcow2",
-        "guestAgent": "package",
     });
     let extra: serde_json::Value = serde_json::from_str(extra).unwrap();
     for (key, field) in extra.as_object().unwrap() {
@@ -21,6 +20,7 @@ fn the_smallest_block_is_whole_and_has_the_documented_defaults() {
     assert_eq!(config.domain_type, DomainType::Kvm);
     assert_eq!(config.machine_type, "q35");
     assert_eq!(config.seed_bus, SeedBus::Scsi);
+    assert_eq!(config.guest_agent, GuestAgent::Builtin);
     assert_eq!(config.reserve, Reserve::default());
     let plug = Plug::Network {
         name: "default",

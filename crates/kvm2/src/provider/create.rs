@@ -326,15 +326,14 @@ impl Creation<'_> {
                 there = None;
             }
         }
-        let volume = match there {
-            Some(volume) => volume,
-            None => {
-                let xml = domain_xml::seed_volume(&name, seed.len() as u64);
-                match self.make_volume(pool, &name, &xml).await? {
-                    Some(volume) => volume,
-                    None => return Ok(false),
-                }
-            }
+        let volume = if let Some(volume) = there {
+            volume
+        } else {
+            let xml = domain_xml::seed_volume(&name, seed.len() as u64);
+            let Some(volume) = self.make_volume(pool, &name, &xml).await? else {
+                return Ok(false);
+            };
+            volume
         };
         // What lies there may be a part of it: all of it is written again.
         let last = call.may_leave(self.permit)?;

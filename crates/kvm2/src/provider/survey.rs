@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     client::{Failure, Kind, Memory, Pool, PoolRoom, Session},
-    config::{Config, GuestAgent, Plug},
+    config::{Config, Plug},
 };
 use egress_core::{Claim, ErrorClass, MachineKey, machine::WantedMachine};
 use egress_provider::{CheckFinding, CheckReason, Operation, Result, Severity};
@@ -249,14 +249,15 @@ impl Call<'_> {
 
     fn survey_payload(&self, survey: &mut Survey) {
         let provider = self.provider;
-        let needed = provider.config.guest_agent != GuestAgent::Baked;
+        let agent = egress_seed::GuestAgent::from(provider.config.guest_agent);
+        let needed = agent.needs_payload();
         let there = provider.payload.as_ref().is_some_and(|path| path.is_file());
         if needed && !there {
             survey.findings.push(CheckFinding {
                 reason: CheckReason::ConfigInvalid,
                 severity: Severity::Error,
                 field: Some("guestAgent".to_owned()),
-                found: "the static proxyd that seeds carry is missing".to_owned(),
+                found: format!("`guestAgent: {agent}` needs the static proxyd, which is not there"),
                 remedy: super::seed::NO_PAYLOAD.to_owned(),
             });
         }
