@@ -1,10 +1,16 @@
 //! The provider keeps the contract over a real libvirtd, with domains that have an empty disk and
 //! guests that the bench plays.
 
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod support;
+
 use egress_core::Identity;
-use egress_kvm2::{Config, bench::Bench, client::HostUri};
-use egress_provider::conformance::{CaseResult, Options, Outcome, Subject, Tier, render, run};
-use std::sync::Arc;
+use egress_kvm2::bench::Bench;
+use egress_provider::conformance::{
+    CaseResult, Options, Outcome, Subject, Table, Tier, render, run_until,
+};
+use std::sync::{Arc, Mutex};
+use support::Ground;
 
 fn assert_all_passed(results: &[CaseResult]) {
     let count =
@@ -20,25 +26,9 @@ fn assert_all_passed(results: &[CaseResult]) {
     assert_eq!(failed, 0, "{failed} cases failed: see above");
 }
 
-/// What `cargo xtask libvirt-up` puts into the environment; told loudly where it lacks.
-fn libvirt() -> Option<(HostUri, String)> {
-    let found = (
-        std::env::var("EGRESS_LIBVIRT_URI"),
-        std::env::var("EGRESS_LIBVIRT_BASE_IMAGE"),
-    );
-    let (Ok(uri), Ok(image)) = found else {
-        println!(
-            "NOT RUN: no libvirt: run this within `cargo xtask libvirt-up -- COMMAND`, or with the variables that it prints"
-        );
-        return None;
-    };
-    let uri = uri.parse().expect("EGRESS_LIBVIRT_URI is a URI of libvirt");
-    Some((uri, image))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn kvm2_keeps_the_contract_over_libvirt() {
-    let Some((uri, image)) = libvirt() else {
+    let Some(ground) = Ground::find() else {
         return;
     };
     let run_id = uuid::Uuid::new_v4().simple().to_string();
@@ -46,23 +36,20 @@ async fn kvm2_keeps_the_contract_over_libvirt() {
         installation: format!("conformance-{}", &run_id[..8]).parse().unwrap(),
         writer: None,
     };
-    let config: Config = serde_json::from_value(serde_json::json!({
-        "hosts": [{"uri": uri}],
-        "baseImage": image,
-        "domainType": "qemu",
-        "guestAgent": "baked",
-        "reserve": {"storagePercent": 0, "memoryMiB": 0},
-    }))
-    .unwrap();
-    assert_eq!(config.validate("kvm2"), []);
+    let config = ground.config().await;
     let directory = tempfile::tempdir().unwrap();
     let name = "kvm-a".parse().unwrap();
-    let bench = Bench::start(name, identity, config, None, &uri, directory.path()).unwrap();
+    let bench = Bench::start(name, identity, config, None, &ground.uri, directory.path()).unwrap();
     let mut options = Options::new(Tier::Extended, &run_id[..8]);
     options.size.memory_mib = 32;
     options.size.disk_gib = 1;
     // For one rule or one case alone while working on it.
     options.filter = std::env::var("CONFORMANCE_FILTER").ok();
-    let results = run(&Subject::on(Arc::new(bench)), &options).await;
+    let table = Table::of(&options);
+    println!("{}", table.head());
+    let table = Mutex::new(table);
+    let tell = |result: &CaseResult| println!("{}", table.lock().expect("whole").line(result));
+    let subject = Subject::on(Arc::new(bench));
+    let (results, _) = run_until(&subject, &options, tell, std::future::pending()).await;
     assert_all_passed(&results);
 }

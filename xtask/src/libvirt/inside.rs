@@ -165,6 +165,8 @@ fn prepare(dir: &Path) -> Result<(), Stop> {
     }
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
     fs::create_dir(dir.join("pool"))?;
+    // The package brings it: no domain starts without.
+    fs::create_dir_all(dir.join("log/qemu"))?;
     fs::write(dir.join("etc/qemu.conf"), QEMU_CONF)?;
     // Without firmware that tells one, the daemon would make up another identity at each start.
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?;

@@ -32,13 +32,13 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How much shorter the provider's waits are here.
-const SPEED: f64 = 10.0;
+const SPEED: f64 = 40.0;
 /// How long one step of the bench's own may take.
 const STEP: Duration = Duration::from_mins(1);
 /// The longest that a case may let pass.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// How long a machine's agent is not asked again after an answer, in the provider's pace.
-const ASKED: Duration = Duration::from_millis(1100);
+const ASKED: Duration = Duration::from_millis(300);
 
 /// A libvirtd, the relay before it, and the provider's configuration.
 pub struct Bench {
