@@ -184,3 +184,24 @@ async fn a_full_pool_is_capacity_and_a_base_image_in_use_is_found() {
     assert_eq!(report.findings, []);
     assert!(report.version.is_some_and(|told| told.contains("QEMU")));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b28_b30_a_domain_that_is_off_and_has_a_snapshot_is_deleted() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let session = ground.session().await;
+    let mut machine = Machine::claimed("snapshot", ground.config().await).await;
+    machine.up().await;
+    let domain = session.domain(machine.uuid()).await.expect("it is there");
+    session.destroy(&domain, soon()).await.expect("destroyed");
+    let taken = Command::new("virsh")
+        .args(["--quiet", "--connect", ground.uri.as_str()])
+        .args(["snapshot-create-as", machine.key.name(), "before"])
+        .output()
+        .expect("virsh starts");
+    assert!(taken.status.success(), "{taken:?}");
+    let refused = session.undefine(&domain, 0, soon()).await;
+    refused.expect_err("its snapshot is in the way");
+    machine.down().await;
+}

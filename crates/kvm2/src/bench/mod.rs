@@ -238,6 +238,10 @@ impl Harness for Bench {
         Duration::from_mins(4)
     }
 
+    fn steps_show_as_requests(&self) -> bool {
+        true
+    }
+
     async fn pace(&self) -> Offered<f64> {
         Ok(SPEED)
     }
@@ -294,10 +298,14 @@ impl Harness for Bench {
                 "place a template: libvirt has no such thing",
             ));
         }
+        let session = self.session().await?;
+        // A name is there once on a host.
+        let name = match session.domain_by_name(&stranger.name).await {
+            Ok(_) => format!("{}-{slot}", stranger.name),
+            Err(_) => stranger.name.clone(),
+        };
         let text = stranger.text.as_deref();
-        self.define(uuid(slot)?, &stranger.name, text)
-            .await
-            .map(drop)
+        self.define(uuid(slot)?, &name, text).await.map(drop)
     }
 
     async fn copy(&self, slot: &Slot) -> Offered<Slot> {

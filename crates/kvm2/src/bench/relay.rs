@@ -328,14 +328,25 @@ async fn back(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Share
         if shared.world().is(Network::Hanging) {
             continue;
         }
-        if frame.header.kind == MessageType::Reply {
-            let pending = held(&calls).remove(&frame.header.serial);
-            if let Some(pending) = pending {
-                if pending.is_lost {
-                    return;
+        let serial = frame.header.serial;
+        let pending = match frame.header.kind {
+            MessageType::Reply => {
+                let mut calls = held(&calls);
+                // What is lost of an upload is the answer to its last byte.
+                let goes_on = |p: &Pending| p.procedure == Procedure::StorageVolUpload;
+                match calls.get(&serial) {
+                    Some(pending) if goes_on(pending) => None,
+                    _ => calls.remove(&serial),
                 }
-                rewrite(&shared, &pending, &mut frame);
             }
+            MessageType::Stream => held(&calls).remove(&serial),
+            MessageType::Call | MessageType::Event => None,
+        };
+        if let Some(pending) = pending {
+            if pending.is_lost {
+                return;
+            }
+            rewrite(&shared, &pending, &mut frame);
         }
         let Some(bytes) = frame.encode() else { return };
         if to.write_all(&bytes).await.is_err() {

@@ -188,6 +188,59 @@ impl Connection {
             .map(drop)
     }
 
+    /// Calls a procedure that gives a stream, and reads it to its end: no more than `most` bytes,
+    /// in few messages.
+    pub async fn call_for_stream(
+        &self,
+        procedure: Procedure,
+        about: &str,
+        arguments: Writer,
+        most: usize,
+        deadlines: Deadlines,
+    ) -> Result<Vec<u8>, Failure> {
+        let (serial, mut answers) = self.send(procedure, about, arguments, deadlines).await?;
+        let mut bytes = Vec::new();
+        let (mut answered, mut ended) = (false, false);
+        // The first bytes may overtake the answer.
+        while !(answered && ended) {
+            let part = self
+                .part(procedure, about, &mut answers, deadlines.answer)
+                .await?;
+            match part.header.kind {
+                MessageType::Reply => answered = true,
+                // An empty one is the end of what there is to read.
+                _ if part.body.is_empty() => ended = true,
+                _ if bytes.len() + part.body.len() > most => {
+                    let what = "a stream longer than was asked for";
+                    return Err(unexpected(procedure, about, &Malformed { what }));
+                }
+                _ => bytes.extend(part.body),
+            }
+        }
+        let end = Frame {
+            header: Header {
+                program: REMOTE,
+                procedure: procedure.number(),
+                kind: MessageType::Stream,
+                serial,
+                status: Status::Ok,
+            },
+            body: Vec::new(),
+        };
+        self.write(&end, deadlines.answer)
+            .await
+            .map_err(|_| cut_off(procedure, about, "at the end of its bytes"))?;
+        // It may tell the end again before it hears ours.
+        loop {
+            let part = self
+                .part(procedure, about, &mut answers, deadlines.answer)
+                .await?;
+            if part.header.status == Status::Ok {
+                return Ok(bytes);
+            }
+        }
+    }
+
     async fn send(
         &self,
         procedure: Procedure,
@@ -236,6 +289,22 @@ impl Connection {
         answers: &mut mpsc::Receiver<Frame>,
         until: Instant,
     ) -> Result<Vec<u8>, Failure> {
+        let frame = self.part(procedure, about, answers, until).await?;
+        if frame.header.status == Status::Ok {
+            return Ok(frame.body);
+        }
+        let what = "a stream that nobody asked for";
+        Err(unexpected(procedure, about, &Malformed { what }))
+    }
+
+    /// The next message for a call, unless it is an error.
+    async fn part(
+        &self,
+        procedure: Procedure,
+        about: &str,
+        answers: &mut mpsc::Receiver<Frame>,
+        until: Instant,
+    ) -> Result<Frame, Failure> {
         let frame = match timeout_at(until, answers.recv()).await {
             Ok(Some(frame)) => frame,
             Ok(None) => {
@@ -244,20 +313,13 @@ impl Connection {
             }
             Err(_) => return Err(cut_off(procedure, about, "no answer in time")),
         };
-        match frame.header.status {
-            Status::Ok => Ok(frame.body),
-            Status::Continue => Err(unexpected(
-                procedure,
-                about,
-                &Malformed {
-                    what: "a stream that nobody asked for",
-                },
-            )),
-            Status::Error => Err(match ServerError::decode(&frame.body) {
-                Ok(error) => error.failure(procedure, about),
-                Err(bad) => unexpected(procedure, about, &bad),
-            }),
+        if frame.header.status != Status::Error {
+            return Ok(frame);
         }
+        Err(match ServerError::decode(&frame.body) {
+            Ok(error) => error.failure(procedure, about),
+            Err(bad) => unexpected(procedure, about, &bad),
+        })
     }
 }
 

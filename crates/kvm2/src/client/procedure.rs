@@ -113,6 +113,8 @@ procedures! {
     StorageVolCreateXml = 93 Changes,
     /// Writes into a volume.
     StorageVolUpload = 208 Changes,
+    /// Reads from a volume.
+    StorageVolDownload = 209 Reads,
     /// Deletes a volume.
     StorageVolDelete = 94 Changes,
     /// A network by its name.

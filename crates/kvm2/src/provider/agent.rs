@@ -7,7 +7,7 @@
 
 use super::{call::Call, hints::Reports, look::Machine};
 use crate::{
-    client::{AddressSource, Interface, Kind, Session},
+    client::{AddressSource, Interface, Kind, Lease, Session},
     config::Plug,
 };
 use egress_core::{
@@ -142,17 +142,23 @@ impl Call<'_> {
             Err(failure) => return Err(self.failed(failure)),
         };
         let now = jiff::Timestamp::now().as_second();
-        let newest = leases
-            .into_iter()
-            .filter(|lease| {
-                let of_it = lease.mac.as_deref();
-                of_it.is_some_and(|m| m.eq_ignore_ascii_case(mac))
-                    && (lease.expiry == 0 || lease.expiry > now)
-            })
-            .max_by_key(|lease| (lease.expiry == 0, lease.expiry));
-        let address = newest.and_then(|lease| lease.address.parse().ok());
-        Ok(address.into_iter().filter(reaches_others).collect())
+        Ok(newest(leases, mac, now).into_iter().collect())
     }
+}
+
+/// The address of the newest lease of a card that has not ended. 0 is no end.
+fn newest(leases: Vec<Lease>, mac: &str, now: i64) -> Option<IpAddr> {
+    let holds = |lease: &Lease| {
+        let of_it = lease.mac.as_deref();
+        of_it.is_some_and(|m| m.eq_ignore_ascii_case(mac))
+            && (lease.expiry == 0 || lease.expiry > now)
+    };
+    let newest = leases
+        .into_iter()
+        .filter(holds)
+        .max_by_key(|lease| (lease.expiry == 0, lease.expiry));
+    let address = newest.and_then(|lease| lease.address.parse().ok());
+    address.filter(reaches_others)
 }
 
 /// What the reports of a running machine say of its state. What had an address stays, whatever
@@ -252,6 +258,28 @@ mod tests {
             .collect();
         assert_eq!(found, ["192.0.2.150", "2001:db8::7"]);
         assert!(usable(&guest, None).is_empty());
+    }
+
+    #[test]
+    fn b119_of_several_leases_of_a_card_the_newest_that_has_not_ended_counts() {
+        let lease = |mac: &str, address: &str, expiry| Lease {
+            expiry,
+            mac: Some(mac.to_owned()),
+            address: address.to_owned(),
+        };
+        let leases = vec![
+            lease(MAC, "192.0.2.5", 900),
+            lease(MAC, "192.0.2.6", 1200),
+            lease(MAC, "192.0.2.7", 1100),
+            lease("52:54:00:00:00:02", "192.0.2.8", 2000),
+        ];
+        let told = |now| newest(leases.clone(), MAC, now).map(|a| a.to_string());
+        assert_eq!(told(1000).as_deref(), Some("192.0.2.6"));
+        assert_eq!(told(1199).as_deref(), Some("192.0.2.6"));
+        assert_eq!(told(1200), None);
+        let endless = vec![lease(MAC, "192.0.2.5", 0), lease(MAC, "192.0.2.6", 1200)];
+        let told = newest(endless, MAC, 1000).map(|a| a.to_string());
+        assert_eq!(told.as_deref(), Some("192.0.2.5"));
     }
 
     #[tokio::test(start_paused = true)]

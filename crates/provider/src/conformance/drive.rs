@@ -173,8 +173,9 @@ impl Trial {
         let end = Instant::now() + self.patience();
         loop {
             let open = machine.claim.handles.clone();
+            let sent = self.shown_steps().await?;
             let answer = self.create_once(provider, machine).await?;
-            if let Some(done) = self.begun(answer, &open).await? {
+            if let Some(done) = self.begun(answer, &open, sent).await? {
                 machine.steps += 1;
                 require!(machine.steps <= MOST_STEPS, "create goes in circles");
                 return Ok(done);
@@ -192,8 +193,9 @@ impl Trial {
         let end = Instant::now() + self.patience();
         loop {
             let open = machine.claim.handles.clone();
+            let sent = self.shown_steps().await?;
             let answer = self.delete_once(provider, machine).await?;
-            if let Some(done) = self.begun(answer, &open).await? {
+            if let Some(done) = self.begun(answer, &open, sent).await? {
                 machine.steps += 1;
                 require!(machine.steps <= MOST_STEPS, "delete goes in circles");
                 return Ok(done);
@@ -202,11 +204,28 @@ impl Trial {
         }
     }
 
+    /// How many requests arrived, in a world whose steps show in nothing else.
+    async fn shown_steps(&self) -> Verdict<Option<usize>> {
+        match &self.harness {
+            Some(harness) if harness.steps_show_as_requests() => self.sent().await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Whether a call was done (true), began a task that was not open before (false), or
-    /// neither; then it waits a little.
-    async fn begun(&self, answer: Result<Progress>, open: &[Handle]) -> Verdict<Option<bool>> {
+    /// neither; then it waits a little. `sent` is what [`shown_steps`](Self::shown_steps) said
+    /// before it.
+    async fn begun(
+        &self,
+        answer: Result<Progress>,
+        open: &[Handle],
+        sent: Option<usize>,
+    ) -> Verdict<Option<bool>> {
         match answer {
             Ok(Progress::Done) => return Ok(Some(true)),
+            Ok(Progress::InProgress { .. }) if self.shown_steps().await? > sent => {
+                return Ok(Some(false));
+            }
             Ok(Progress::InProgress { handles, .. })
                 if handles.iter().any(|handle| !open.contains(handle)) =>
             {

@@ -138,6 +138,12 @@ pub trait Harness: Send + Sync {
         Vec::new()
     }
 
+    /// Whether the provider's steps show in [`mutations`](Self::mutations) alone: each request has
+    /// had its effect when it is answered, so that no task of a step is ever open.
+    fn steps_show_as_requests(&self) -> bool {
+        false
+    }
+
     /// How much faster than time its world runs, and the provider's own waits with it; at least
     /// 1. The suite's waits are divided by it.
     async fn pace(&self) -> Offered<f64> {

@@ -189,6 +189,23 @@ impl Session {
             .await
     }
 
+    /// Reads so many bytes from an offset on; fewer where the volume ends. At most 64 KiB.
+    pub async fn download(
+        &self,
+        volume: &Volume,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, Failure> {
+        const MOST: usize = 64 * 1024;
+        let length = length.min(MOST);
+        let arguments = volume.arguments().u64(offset).u64(length as u64).u32(0);
+        let procedure = Procedure::StorageVolDownload;
+        let deadlines = Deadlines::within(self.reads);
+        self.connection
+            .call_for_stream(procedure, &volume.name, arguments, length, deadlines)
+            .await
+    }
+
     /// Deletes a volume.
     pub async fn delete_volume(&self, volume: &Volume, last: Instant) -> Result<(), Failure> {
         let procedure = Procedure::StorageVolDelete;

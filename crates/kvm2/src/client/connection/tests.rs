@@ -263,3 +263,36 @@ async fn a_call_that_is_dropped_half_written_ends_the_connection() {
     assert!(dropped.is_err());
     assert!(!connection.is_open());
 }
+
+#[tokio::test]
+async fn a_stream_is_read_to_its_end_and_no_further_than_was_asked_for() {
+    let download = Procedure::StorageVolDownload;
+    for too_long in [false, true] {
+        let (connection, mut server) = pair();
+        let call = connection.call_for_stream(download, "v", Writer::new(), 8, soon());
+        let play = async {
+            let serial = Frame::read(&mut server).await.unwrap().header.serial;
+            let stream = MessageType::Stream;
+            // The first bytes overtake the answer, as libvirtd's do now and then.
+            say(&mut server, stream, serial, Status::Continue, &[7; 5]).await;
+            say(&mut server, MessageType::Reply, serial, Status::Ok, &[]).await;
+            let rest: &[u8] = if too_long { &[7; 4] } else { &[7; 3] };
+            say(&mut server, stream, serial, Status::Continue, rest).await;
+            if too_long {
+                return;
+            }
+            // The end, told twice.
+            say(&mut server, stream, serial, Status::Continue, &[]).await;
+            let end = Frame::read(&mut server).await.unwrap().header;
+            assert_eq!((end.kind, end.status), (stream, Status::Ok));
+            say(&mut server, stream, serial, Status::Continue, &[]).await;
+            say(&mut server, stream, serial, Status::Ok, &[]).await;
+        };
+        let (read, ()) = tokio::join!(call, play);
+        if too_long {
+            assert_eq!(read.unwrap_err().kind, Kind::UnexpectedAnswer);
+        } else {
+            assert_eq!(read.unwrap(), [7; 8]);
+        }
+    }
+}
