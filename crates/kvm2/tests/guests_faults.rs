@@ -24,9 +24,12 @@ async fn restart_libvirtd(ground: &Ground) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // It outlives this test, and ends with libvirt-up.
-    let _daemon = Command::new(ground.dir.join("start-libvirtd"))
-        .spawn()
-        .expect("it starts");
+    let started = Command::new("sh")
+        .args(["-c", "\"$0\" </dev/null &"])
+        .arg(ground.dir.join("start-libvirtd"))
+        .status()
+        .expect("a shell");
+    assert!(started.success());
 }
 
 fn is_up(state: &MachineState) -> bool {
