@@ -82,8 +82,9 @@ fn own_socket(config: &egress_kvm2::Config) -> Option<HostUri> {
     let [host] = config.hosts.as_slice() else {
         return None;
     };
-    match host.uri.transport() {
-        Transport::Unix(Some(_)) => Some(host.uri.clone()),
+    let uri = host.parsed().ok()?;
+    match uri.transport() {
+        Transport::Unix(Some(_)) => Some(uri),
         Transport::Unix(None) => "qemu+unix:///system?socket=/var/run/libvirt/libvirt-sock"
             .parse()
             .ok(),

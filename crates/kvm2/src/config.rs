@@ -1,6 +1,6 @@
 //! The block of a provider's configuration.
 
-use crate::client::{HostUri, TlsFiles, Transport};
+use crate::client::{BadUri, HostUri, TlsFiles, Transport};
 use egress_core::finding::Finding;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, fmt, path::PathBuf};
@@ -10,8 +10,25 @@ use std::{collections::BTreeSet, fmt, path::PathBuf};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostBlock {
     /// Where it is: `qemu:///system`, `qemu+unix:///system?socket=/path`,
-    /// `qemu+tls://host/system`, `qemu+ssh://user@host/system`.
-    pub uri: HostUri,
+    /// `qemu+tls://host/system`, `qemu+ssh://user@host/system`. As written: what is wrong with it
+    /// is told without a password that someone put there.
+    pub uri: String,
+}
+
+impl HostBlock {
+    /// The URI, where it is one.
+    pub fn parsed(&self) -> Result<HostUri, BadUri> {
+        self.uri.parse()
+    }
+}
+
+/// A URI as it may be shown: whoever is named before the host is left out.
+fn shown(uri: &str) -> String {
+    match (uri.split_once("://"), uri.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://...@{rest}"),
+        (None, Some((_, rest))) => format!("...@{rest}"),
+        _ => uri.to_owned(),
+    }
 }
 
 /// What runs a machine's instructions.
@@ -201,12 +218,18 @@ impl Config {
         }
         let mut seen = BTreeSet::new();
         for (index, host) in self.hosts.iter().enumerate() {
-            if !seen.insert(host.uri.as_str()) {
-                let field = format!("hosts[{index}].uri");
-                findings.add(&field, &host.uri, "listed twice", "name each host once");
+            let field = format!("hosts[{index}].uri");
+            let uri = shown(&host.uri);
+            if let Err(bad) = host.parsed() {
+                findings.add(&field, uri, bad.problem(), bad.remedy());
+            } else if !seen.insert(host.uri.as_str()) {
+                findings.add(&field, uri, "listed twice", "name each host once");
             }
         }
-        let tls = |host: &HostBlock| matches!(host.uri.transport(), Transport::Tls { .. });
+        let tls = |host: &HostBlock| {
+            let parsed = host.parsed();
+            parsed.is_ok_and(|uri| matches!(uri.transport(), Transport::Tls { .. }))
+        };
         let by_tls = self.hosts.iter().any(tls);
         for (field, file, what) in [
             ("caFile", &self.ca_file, "the authority's certificate"),

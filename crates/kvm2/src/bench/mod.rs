@@ -70,7 +70,6 @@ impl Bench {
         let socket = directory.join("relay");
         let relay = Relay::start(socket, target.clone())?;
         let through = format!("qemu+unix:///system?socket={}", relay.socket().display());
-        let through = through.parse().map_err(std::io::Error::other)?;
         config.hosts = vec![HostBlock { uri: through }];
         Ok(Self {
             name,

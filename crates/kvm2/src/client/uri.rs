@@ -49,6 +49,17 @@ pub struct BadUri {
     remedy: &'static str,
 }
 
+impl BadUri {
+    /// What is wrong with it.
+    pub const fn problem(&self) -> &'static str {
+        self.problem
+    }
+    /// What to write instead.
+    pub const fn remedy(&self) -> &'static str {
+        self.remedy
+    }
+}
+
 const fn bad(problem: &'static str, remedy: &'static str) -> BadUri {
     BadUri { problem, remedy }
 }

@@ -100,3 +100,17 @@ fn every_fault_is_told_with_its_path() {
         []
     );
 }
+
+#[test]
+fn a_password_in_a_uri_is_refused_and_not_shown() {
+    for uri in [
+        "qemu+ssh://root:sw@rdfish@kvm-1/system",
+        "qemu+tls://root:swordfish@kvm-1/system",
+        "root:swordfish@kvm-1",
+    ] {
+        let extra = serde_json::json!({"hosts": [{"uri": uri}]}).to_string();
+        let told = format!("{:?}", block(&extra).validate("p"));
+        assert!(told.contains("p.hosts[0].uri"), "{told}");
+        assert!(!told.contains("fish"), "{told}");
+    }
+}

@@ -84,8 +84,9 @@ impl Kvm2 {
         config: Config,
         payload: Option<PathBuf>,
     ) -> Self {
-        let hosts = config.hosts.iter().map(|block| {
-            let dialer = Dialer::new(block.uri.clone(), config.tls_files());
+        let uris = config.hosts.iter().filter_map(|block| block.parsed().ok());
+        let hosts = uris.map(|uri| {
+            let dialer = Dialer::new(uri, config.tls_files());
             hosts::Host::new(Client::new(dialer))
         });
         Self {
