@@ -40,7 +40,7 @@ pub trait Provider: Send + Sync {
     /// The name its user gave it.
     fn name(&self) -> &ProviderName;
 
-    /// The kind, as it stands in configuration and in `providerID` (`proxmox`, `local`).
+    /// The kind, as it stands in configuration and in `providerID` (`proxmox`, `kvm2`, `local`).
     fn kind(&self) -> &'static str;
 
     /// What engine and suite need to know, as data. Constant over the provider's life.

@@ -54,7 +54,7 @@ impl Serialize for ProxyProvider {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProviderStatus {
-    /// The kind of hypervisor: `proxmox`, `local`.
+    /// The kind of hypervisor: `proxmox`, `kvm2`, `local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The hypervisor's version, as it says itself.
