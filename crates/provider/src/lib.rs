@@ -8,6 +8,7 @@
 mod capability;
 mod error;
 mod listing;
+mod pace;
 mod permit;
 mod progress;
 mod report;
@@ -20,6 +21,7 @@ pub mod memory;
 pub use capability::{AddressSource, Capabilities, CreateKind, LateCreate, Placement, UserData};
 pub use error::{Error, Operation, Result};
 pub use listing::{CopiedMark, Leftover, ListedMachine, Listing, RecordedSlot};
+pub use pace::Pace;
 pub use permit::{PROOF_LIFETIME, Permit, Proof};
 pub use progress::Progress;
 pub use report::{CheckFinding, CheckReason, Report, Severity};

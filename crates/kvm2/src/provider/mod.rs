@@ -15,7 +15,6 @@ mod list;
 mod look;
 mod marks;
 pub(crate) mod names;
-mod pace;
 mod placement;
 mod power;
 mod scan;
@@ -34,8 +33,8 @@ use egress_core::{
     machine::{ObservedMachine, WantedMachine},
 };
 use egress_provider::{
-    AddressSource, Capabilities, CreateKind, LateCreate, Listing, Operation, Permit, Placement,
-    Progress, Provider, RecordedSlot, Report, Result, UserData,
+    AddressSource, Capabilities, CreateKind, LateCreate, Listing, Operation, Pace, Permit,
+    Placement, Progress, Provider, RecordedSlot, Report, Result, UserData,
 };
 use std::{
     fmt,
@@ -62,7 +61,7 @@ pub struct Kvm2 {
     hosts: Vec<hosts::Host>,
     last_scan: tokio::sync::Mutex<Option<std::sync::Arc<scan::Scan>>>,
     hints: Mutex<hints::Hints>,
-    pace: pace::Pace,
+    pace: Pace,
 }
 
 impl fmt::Debug for Kvm2 {
@@ -96,7 +95,7 @@ impl Kvm2 {
             hosts: hosts.collect(),
             last_scan: tokio::sync::Mutex::default(),
             hints: Mutex::default(),
-            pace: pace::Pace::default(),
+            pace: Pace::default(),
             config,
         }
     }
@@ -105,7 +104,7 @@ impl Kvm2 {
     #[cfg(feature = "conformance")]
     #[must_use]
     pub(crate) fn at_speed(mut self, speed: f64) -> Self {
-        self.pace = pace::Pace::times(speed);
+        self.pace = Pace::times(speed);
         self
     }
 

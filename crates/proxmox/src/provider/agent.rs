@@ -4,13 +4,13 @@
 //! So one guest of a node is asked at a time, each at most every 5 s and none before it can
 //! have booted; and of guests that do not answer at most 60 a minute are asked.
 
-use super::{call::Call, held, hints::Reports, pace::Pace};
+use super::{call::Call, held, hints::Reports};
 use crate::client::{GuestInterface, Kind, NodeName, Vmid};
 use egress_core::{
     MachineKey, Standing,
     machine::{Addresses, MachineState, StopReason},
 };
-use egress_provider::Result;
+use egress_provider::{Pace, Result};
 use std::{
     collections::{HashMap, VecDeque},
     net::IpAddr,

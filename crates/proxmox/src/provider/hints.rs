@@ -3,13 +3,13 @@
 
 use super::{
     grammar,
-    pace::Pace,
     power::{LockMeaning, meaning},
     shared::{Guest, Sighted},
     turns::Turns,
 };
 use crate::client::{NodeName, TaskEnd, VmConfig, Vmid};
 use egress_core::{Handle, MachineKey, Mark, machine::ObservedMachine};
+use egress_provider::Pace;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     net::IpAddr,

@@ -14,7 +14,6 @@ mod list;
 mod look;
 mod marks;
 mod names;
-mod pace;
 mod placement;
 mod power;
 mod seal;
@@ -42,8 +41,8 @@ use egress_core::{
     machine::{ObservedMachine, WantedMachine},
 };
 use egress_provider::{
-    AddressSource, Capabilities, CreateKind, LateCreate, Listing, Operation, Permit, Placement,
-    Progress, Provider, RecordedSlot, Report, Result, UserData,
+    AddressSource, Capabilities, CreateKind, LateCreate, Listing, Operation, Pace, Permit,
+    Placement, Progress, Provider, RecordedSlot, Report, Result, UserData,
 };
 use std::{
     fmt,
@@ -72,7 +71,7 @@ pub struct Proxmox {
     survey: tokio::sync::Mutex<Option<Arc<survey::Survey>>>,
     hints: Mutex<hints::Hints>,
     turns: agent::Turns,
-    pace: pace::Pace,
+    pace: Pace,
 }
 
 impl fmt::Debug for Proxmox {
@@ -117,7 +116,7 @@ impl Proxmox {
             survey: tokio::sync::Mutex::default(),
             hints: Mutex::default(),
             turns: agent::Turns::default(),
-            pace: pace::Pace::default(),
+            pace: Pace::default(),
         }
     }
 
@@ -130,7 +129,7 @@ impl Proxmox {
     #[cfg(feature = "conformance")]
     #[must_use]
     pub(crate) fn at_speed(mut self, speed: f64) -> Self {
-        self.pace = pace::Pace::times(speed);
+        self.pace = Pace::times(speed);
         self.hints().pace = self.pace;
         self.turns.pace = self.pace;
         self

@@ -1,12 +1,12 @@
-//! How fast the world runs. On a hypervisor its time is ours; a simulator may run faster, and a
-//! bench that tests over it does not wait for what is long past there.
+//! How fast the world behind a provider runs. On a hypervisor its time is ours; a simulator may run
+//! faster, and a bench that tests over it does not wait for what is long past there.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How much faster than time the world runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace(f64);
+pub struct Pace(f64);
 
 impl Default for Pace {
     fn default() -> Self {
@@ -16,16 +16,15 @@ impl Default for Pace {
 
 impl Pace {
     /// So many times as fast; never slower than time.
-    #[cfg(any(test, feature = "conformance"))]
-    pub(super) fn times(speed: f64) -> Self {
+    pub fn times(speed: f64) -> Self {
         Self(speed.max(1.0))
     }
     /// How long ago a moment of ours is in the world.
-    pub(super) fn since(self, moment: Instant) -> Duration {
+    pub fn since(self, moment: Instant) -> Duration {
         moment.elapsed().mul_f64(self.0)
     }
     /// How long to wait until so much time has passed in the world.
-    pub(super) fn wait(self, time: Duration) -> Duration {
+    pub fn wait(self, time: Duration) -> Duration {
         time.div_f64(self.0)
     }
 }
