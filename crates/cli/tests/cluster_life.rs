@@ -12,6 +12,7 @@ use support::{
     echo,
     field::{Field, condition_of},
     same,
+    sim::VMIDS,
 };
 
 const SPEED: &str = "20";
@@ -270,7 +271,9 @@ fn a_changed_token_and_a_changed_configuration_are_taken_on_without_a_restart() 
     });
     field.declare(&["c"]);
     field.wait_condition("c", "Serving", "True/");
-    field.write_config(&good.replace("from: 5000, to: 5999", "from: 6000, to: 6999"));
+    let first = field.sim().first_vmid;
+    let range = format!("from: {first}, to: {}", first + VMIDS - 1);
+    field.write_config(&good.replace(&range, "from: 900000, to: 900999"));
     wait_for("the changed file to be in force", || {
         let printed = operator.printed();
         if printed.contains("the changed configuration is in force") {
@@ -282,7 +285,7 @@ fn a_changed_token_and_a_changed_configuration_are_taken_on_without_a_restart() 
     field.declare(&["d"]);
     field.wait_condition("d", "Serving", "True/");
     let d = field.proxy("d")["status"]["providerID"].to_string();
-    assert!(d.contains("/6"), "{d} is not of the new range");
+    assert!(d.contains("/900"), "{d} is not of the new range");
     field.delete(&["a", "b", "c", "d"]);
     field.wait_gone();
 }

@@ -483,6 +483,20 @@ pub fn end_machines(installation: &str) {
     }
 }
 
+/// Kills the processes one of whose arguments begins like this.
+pub fn end_processes(argument: &str) {
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        let pid = entry.file_name().to_str().and_then(|n| n.parse().ok());
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let named = line
+            .split(|byte| *byte == 0)
+            .any(|given| given.starts_with(argument.as_bytes()));
+        if let Some(pid) = pid.and_then(Pid::from_raw).filter(|_| named) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
 /// One GET: status code and body. `basic` are the credentials for a proxy, whose target then
 /// is a whole URL.
 pub fn get(address: &str, target: &str, basic: Option<&str>) -> (u16, String) {

@@ -1,6 +1,6 @@
 //! A running simulator of Proxmox VE, whose machines run the real proxy.
 
-use super::{PROGRAM, Running, Site, wait_for};
+use super::{PROGRAM, Running, Site, end_processes, wait_for};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -8,15 +8,34 @@ use std::{
     net::TcpStream,
     path::Path,
     process::Command,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// How much faster than a host the simulator's tasks and boots are.
 const SPEED: &str = "20";
 
+/// How many VMIDs each simulator's machines may have.
+pub const VMIDS: u32 = 1000;
+/// How many simulators this program has started.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
 /// A running simulator.
 pub struct Sim {
-    _process: Running,
+    process: Option<Running>,
     facts: Value,
+    guests: String,
+    /// The first VMID of its machines. A guest's address follows from its VMID, so simulators of
+    /// tests that run side by side share none.
+    pub first_vmid: u32,
+}
+
+/// A simulator that is killed leaves its guests running, as a host's machines outlive its API.
+/// After a test they would hold addresses that another simulator gives out.
+impl Drop for Sim {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        end_processes(&self.guests);
+    }
 }
 
 impl Sim {
@@ -44,8 +63,10 @@ impl Sim {
                 .ok_or(printed)
         });
         Self {
-            _process: process,
+            process: Some(process),
             facts,
+            guests: format!("{}/guests/", dir.display()),
+            first_vmid: 10_000 + VMIDS * STARTED.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -71,12 +92,14 @@ impl Sim {
         format!(
             "{{name: {name}, proxmox: {{urls: ['{}'], caFile: '{}', \
              tokenFile: '{token_file}', template: {}, storage: {}, isoStorage: {}, \
-             vmidRange: {{from: 5000, to: 5999}}, guestAgent: baked, allowLoopback: true}}}}",
+             vmidRange: {{from: {}, to: {}}}, guestAgent: baked, allowLoopback: true}}}}",
             self.fact("url"),
             self.fact("caFile"),
             self.fact("template"),
             self.fact("storage"),
             self.fact("isoStorage"),
+            self.first_vmid,
+            self.first_vmid + VMIDS - 1,
         )
     }
 
