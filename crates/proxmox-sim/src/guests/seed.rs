@@ -50,12 +50,14 @@ pub(super) fn read(image: &[u8]) -> Result<Found<'_>, NoSeed> {
         return Err(NoSeed::NoInstance);
     }
     file("user-data")?;
-    let vendor_data = String::from_utf8_lossy(file("vendor-data")?);
     let program = image.files.get("proxyd").copied();
     if program.is_some() {
         // A program that nothing starts is none.
+        file("vendor-data")?;
         file("proxyd.service")?;
     }
+    let vendor_data = image.files.get("vendor-data").copied().unwrap_or_default();
+    let vendor_data = String::from_utf8_lossy(vendor_data);
     let agent = program.is_none()
         || image.files.contains_key("egress-proxies-agent.service")
         || vendor_data.contains("filename: egress-proxies-agent");
