@@ -1,4 +1,4 @@
-//! The test bench of this provider: a real libvirtd behind a [relay](relay), and everything that
+//! The test bench of this provider: a real libvirtd behind a `relay`, and everything that
 //! people and accidents do to domains.
 
 mod relay;
