@@ -9,7 +9,10 @@ use egress_core::{
 use egress_provider::{CheckReason, Provider};
 use std::{fs, process::Command, time::Duration};
 use support::{Ground, Machine, soon};
-use tokio::time::Instant;
+use tokio::{sync::RwLock, time::Instant};
+
+/// Who restarts the daemon holds this alone: it cuts the connections of all other tests.
+static LIBVIRTD: RwLock<()> = RwLock::const_new(());
 
 /// Ends the daemon by its pid, and starts it as `libvirt-up` did.
 async fn restart_libvirtd(ground: &Ground) {
@@ -41,6 +44,7 @@ async fn machines_outlive_a_restart_of_libvirtd_and_the_provider_finds_them_agai
     let Some(ground) = Ground::find() else {
         return;
     };
+    let _daemon = LIBVIRTD.write().await;
     let mut machine = Machine::claimed("restarted", ground.config().await).await;
     machine.up().await;
     assert!(is_up(&machine.state().await));
@@ -56,6 +60,7 @@ async fn a_domain_that_was_undefined_by_hand_runs_on_and_goes_with_its_volumes()
     let Some(ground) = Ground::find() else {
         return;
     };
+    let _daemon = LIBVIRTD.read().await;
     let session = ground.session().await;
     let mut machine = Machine::claimed("undefined", ground.config().await).await;
     machine.up().await;
@@ -79,6 +84,7 @@ async fn a_strangers_domain_with_our_name_stops_the_create_before_it_makes_anyth
     let Some(ground) = Ground::find() else {
         return;
     };
+    let _daemon = LIBVIRTD.read().await;
     let session = ground.session().await;
     let mut machine = Machine::claimed("namesake", ground.config().await).await;
     let xml = format!(
@@ -109,6 +115,7 @@ async fn volumes_that_went_away_are_made_again_before_the_first_start_and_missed
     let Some(ground) = Ground::find() else {
         return;
     };
+    let _daemon = LIBVIRTD.read().await;
     let session = ground.session().await;
     let pool = session.pool("default").await.expect("the pool");
     let mut machine = Machine::claimed("robbed", ground.config().await).await;
@@ -163,6 +170,7 @@ async fn a_full_pool_is_capacity_and_a_base_image_in_use_is_found() {
     let Some(ground) = Ground::find() else {
         return;
     };
+    let _daemon = LIBVIRTD.read().await;
     let session = ground.session().await;
     let config = ground.config().await;
     let mut machine = Machine::claimed("large", config.clone()).await;
@@ -193,6 +201,7 @@ async fn b28_b30_a_domain_that_is_off_and_has_a_snapshot_is_deleted() {
     let Some(ground) = Ground::find() else {
         return;
     };
+    let _daemon = LIBVIRTD.read().await;
     let session = ground.session().await;
     let mut machine = Machine::claimed("snapshot", ground.config().await).await;
     machine.up().await;
