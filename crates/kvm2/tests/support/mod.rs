@@ -57,6 +57,9 @@ impl Ground {
 
     /// The name of an empty base image in the pool `default`, which is made once.
     pub async fn empty_image(&self) -> &'static str {
+        // One test makes it, those beside it wait.
+        static MAKING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _making = MAKING.lock().await;
         let session = self.session().await;
         let pool = session.pool("default").await.expect("the pool");
         if session.volume(&pool, EMPTY).await.is_err() {
