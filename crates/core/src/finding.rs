@@ -17,6 +17,36 @@ pub struct Finding {
     pub remedy: String,
 }
 
+/// Faults of one block, which stands at a path of its document.
+#[derive(Debug)]
+pub struct Findings<'a> {
+    path: &'a str,
+    /// What was found, in the order of looking.
+    pub found: Vec<Finding>,
+}
+
+impl<'a> Findings<'a> {
+    /// None yet, of the block at this path.
+    pub const fn at(path: &'a str) -> Self {
+        Self {
+            path,
+            found: Vec::new(),
+        }
+    }
+
+    /// Adds one of a field of the block.
+    pub fn add(
+        &mut self,
+        field: &str,
+        value: impl fmt::Display,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let path = format!("{}.{field}", self.path);
+        self.found.push(Finding::new(path, value, problem, remedy));
+    }
+}
+
 impl Finding {
     /// Puts a finding together. The value is shortened to [`MAX_VALUE_CHARS`] characters and
     /// hidden where the path suggests a secret.

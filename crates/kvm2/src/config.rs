@@ -1,9 +1,9 @@
 //! The block of a provider's configuration.
 
 use crate::client::{BadUri, HostUri, TlsFiles, Transport};
-use egress_core::finding::Finding;
+use egress_core::finding::{Finding, Findings};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeSet, fmt, path::PathBuf};
+use std::{collections::BTreeSet, path::PathBuf};
 
 /// One libvirt host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,10 +196,7 @@ impl Config {
     /// Everything that is wrong with this block, which stands at `path` in its document.
     /// Opens no file and asks no host.
     pub fn validate(&self, path: &str) -> Vec<Finding> {
-        let mut findings = Findings {
-            path,
-            found: Vec::new(),
-        };
+        let mut findings = Findings::at(path);
         self.validate_hosts(&mut findings);
         self.validate_storage(&mut findings);
         self.validate_network(&mut findings);
@@ -334,25 +331,6 @@ impl Config {
                 "use scsi, or machineType: pc",
             );
         }
-    }
-}
-
-/// Findings of one block.
-struct Findings<'a> {
-    path: &'a str,
-    found: Vec<Finding>,
-}
-
-impl Findings<'_> {
-    fn add(
-        &mut self,
-        field: &str,
-        value: impl fmt::Display,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        let path = format!("{}.{field}", self.path);
-        self.found.push(Finding::new(path, value, problem, remedy));
     }
 }
 
