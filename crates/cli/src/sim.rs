@@ -36,6 +36,12 @@ struct ProxmoxArguments {
     /// How many hosts it has; more than one are a cluster.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
     nodes: u8,
+    /// The memory of each host, in GiB.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(4..))]
+    memory_gib: u32,
+    /// The size of its storage for disks, in GiB.
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(16..))]
+    storage_gib: u32,
     /// Divides every duration of the simulated world; 1 is real time.
     #[arg(long, value_name = "N", default_value = "1", value_parser = speed)]
     speed: f64,
@@ -56,6 +62,20 @@ fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
+fn setup(arguments: &ProxmoxArguments) -> Setup {
+    let bytes = |gib: u32| u64::from(gib) << 30;
+    let mut setup = Setup {
+        epoch: now(),
+        ..Setup::of_nodes(arguments.nodes)
+    };
+    for node in &mut setup.nodes {
+        node.memory = bytes(arguments.memory_gib);
+    }
+    let disks = setup.storages.iter_mut().find(|s| s.name == "local-lvm");
+    disks.expect("the default world has it").total = bytes(arguments.storage_gib);
+    setup
+}
+
 /// Serves until a signal.
 pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Kind::Proxmox(arguments) = &arguments.kind;
@@ -73,10 +93,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), Failure> {
         guests,
         state_dir: arguments.state_dir.clone(),
         speed: arguments.speed,
-        setup: Setup {
-            epoch: now(),
-            ..Setup::of_nodes(arguments.nodes)
-        },
+        setup: setup(arguments),
     };
     let running = serve(options).await.map_err(|e| {
         Failure::refused(format!(

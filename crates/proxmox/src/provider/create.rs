@@ -13,6 +13,7 @@ use super::{
     seed::Arrival,
     shared::{PERIOD, Snapshot},
     tasks::{CLONE, RESIZE, START, Tasks, UPLOAD, is_unknown},
+    turns::{self, Wait},
     waits,
 };
 use crate::client::{CloneVm, Kind, NodeName, Vmid};
@@ -23,6 +24,7 @@ use egress_core::{
 use egress_provider::{Operation, Permit, Progress, Proof, Result};
 use next::{Facts, Next, Place, next};
 use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, timeout_at};
 
 /// After so many attempts to attach a seed that the storage does not show, it is sent again.
 const PATIENCE_WITH_SEED: u32 = 3;
@@ -111,7 +113,7 @@ impl Creation<'_> {
         }
         // It was looked at when it took its place in the line: now only its turn counts.
         let waits = tasks.0.is_empty() && provider.hints().waits_for_turn(self.vmid);
-        if waits && let Some(wait) = self.turn() {
+        if waits && let Some(wait) = self.turn().await {
             return Ok(wait);
         }
         let (sight, next, found) = self.decide(&tasks).await?;
@@ -240,7 +242,7 @@ impl Creation<'_> {
         self.check_preconditions().await?;
         // Faults of the user's own data are found before anything is made.
         call.render_seed(self.key, self.claim, self.wanted)?;
-        if let Some(wait) = self.turn() {
+        if let Some(wait) = self.turn().await {
             return Ok(wait);
         }
         let places = provider.template_places(&self.snapshot);
@@ -295,11 +297,21 @@ impl Creation<'_> {
     }
 
     /// What is waited for while others clone; `None`: it is this machine's turn.
-    fn turn(&self) -> Option<Progress> {
-        let configured = self.call.provider.config.max_concurrent_clones;
-        let mut hints = self.call.provider.hints();
-        let recheck = hints.ask_for_turn(self.vmid, configured)?;
-        let limit = hints.clone_limit(configured);
+    async fn turn(&self) -> Option<Progress> {
+        let provider = self.call.provider;
+        let configured = provider.config.max_concurrent_clones;
+        let until = Instant::now() + provider.pace.wait(turns::DOOR_WAIT);
+        let recheck = loop {
+            let door = provider.hints().door();
+            let called = door.notified();
+            let wait = provider.hints().ask_for_turn(self.vmid, configured)?;
+            match wait {
+                Wait::Come(recheck) => break recheck,
+                Wait::AtTheDoor if timeout_at(until, called).await.is_ok() => {}
+                Wait::AtTheDoor => break Duration::ZERO,
+            }
+        };
+        let limit = provider.hints().clone_limit(configured);
         let step = if limit < configured as usize {
             "it waits for its turn to clone: one at a time, since three clones failed within 10 min"
                 .to_owned()

@@ -5,7 +5,7 @@ use super::{
     grammar,
     power::{LockMeaning, meaning},
     shared::{Guest, Sighted},
-    turns::Turns,
+    turns::{Turns, Wait},
 };
 use crate::client::{NodeName, TaskEnd, VmConfig, Vmid};
 use egress_core::{Handle, MachineKey, Mark, machine::ObservedMachine};
@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 /// How many ended tasks are remembered.
 const MOST_TOLD: usize = 4096;
@@ -172,7 +172,7 @@ impl Hints {
         self.changed(vmid);
         self.reports.retain(|(at, _), _| *at != vmid);
         self.running = self.reports.len();
-        self.clones.remove(&vmid);
+        self.clone_ended(vmid);
         self.cloning.remove(&vmid);
         self.stale.remove(&vmid);
         self.destroys_in_doubt.remove(&vmid);
@@ -258,7 +258,9 @@ impl Hints {
         self.turns.leave(vmid);
     }
     pub(super) fn clone_ended(&mut self, vmid: Vmid) {
-        self.clones.remove(&vmid);
+        if self.clones.remove(&vmid).is_some() {
+            self.turns.call_in();
+        }
     }
     /// How many clones this process has under way beside this one.
     pub(super) fn clones_beside(&mut self, vmid: Vmid) -> usize {
@@ -267,10 +269,14 @@ impl Hints {
             .retain(|_, since| pace.since(*since) < FORGET_CLONE);
         self.clones.keys().filter(|at| **at != vmid).count()
     }
-    /// Asks for a turn to clone: `None` when it may now, else when to ask again.
-    pub(super) fn ask_for_turn(&mut self, vmid: Vmid, configured: u32) -> Option<Duration> {
+    /// Asks for a turn to clone: `None` when it may now.
+    pub(super) fn ask_for_turn(&mut self, vmid: Vmid, configured: u32) -> Option<Wait> {
         let (running, limit) = (self.clones_beside(vmid), self.clone_limit(configured));
         self.turns.ask(vmid, running, limit)
+    }
+    /// Where those stand whose turn comes next.
+    pub(super) fn door(&self) -> Arc<Notify> {
+        self.turns.door()
     }
     /// Whether it waits for its turn to clone.
     pub(super) fn waits_for_turn(&self, vmid: Vmid) -> bool {

@@ -20,11 +20,18 @@ pub fn first_line(output: ChildStdout) -> String {
     line
 }
 
-/// Starts a simulator of 100 times the speed without guests, and writes a configuration for it.
+/// Starts a large simulator of 100 times the speed without guests, and writes a configuration for it.
 pub fn simulator(program: &Path, dir: &Path, config: &Path) -> Kept {
     let mut sim = Command::new(program);
     sim.args(["sim", "proxmox", "--listen", "127.0.0.1:0"])
-        .args(["--guests", "none", "--speed", "100", "--state-dir"])
+        .args(["--guests", "none", "--speed", "100"])
+        .args([
+            "--memory-gib",
+            "65536",
+            "--storage-gib",
+            "1048576",
+            "--state-dir",
+        ])
         .arg(dir)
         .stdout(Stdio::piped());
     let mut sim = Kept(sim.spawn().expect("the simulator starts"));
