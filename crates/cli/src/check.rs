@@ -130,7 +130,11 @@ fn print(reports: &[Checked]) {
             name, kind, report, ..
         } = checked;
         let version = report.version.as_deref().unwrap_or("-");
-        println!("{name} ({kind}, {version}): {}", report.reason());
+        let free = report
+            .free_slots
+            .map(|free| format!(", {free} places free"));
+        let free = free.unwrap_or_default();
+        println!("{name} ({kind}, {version}): {}{free}", report.reason());
         for finding in &report.findings {
             let severity = match finding.severity {
                 Severity::Error => "error",
@@ -173,6 +177,7 @@ fn json(reports: &[Checked]) -> serde_json::Value {
                 "kind": kind,
                 "version": report.version,
                 "reason": report.reason().as_str(),
+                "freeSlots": report.free_slots,
                 "findings": findings,
             })
         })

@@ -18,7 +18,7 @@ use egress_engine::{
 use egress_local::Local;
 use egress_operator::figures::OperatorMetrics;
 use egress_provider::{
-    Provider,
+    Listing, Provider, Report,
     layer::observed::{CallMetrics, Observed},
 };
 use fields::{FIELDS, Field};
@@ -82,6 +82,13 @@ fn moved_figures() -> Result<String, Failure> {
     engine.proxies.get_or_create(&phase).set(1);
     let name: ProviderName = "here".parse().map_err(|e| failed(&e))?;
     sweeps.set(&name, &SweepReport::default());
+    let report = Report {
+        free_slots: Some(1),
+        ..Report::default()
+    };
+    engine.providers.note_check(&name, &Ok(report));
+    let (listing, at) = (Listing::default(), jiff::Timestamp::UNIX_EPOCH);
+    engine.providers.note_listing(&name, &listing, at);
     figures.note_complete_scan(0);
     figures.note_reload();
     let identity = Identity {

@@ -6,6 +6,7 @@ mod support;
 use support::{
     cluster::{Cluster, wait_for},
     field::{Field, Scope, condition_of},
+    sim::VMIDS,
 };
 
 #[test]
@@ -46,6 +47,15 @@ fn a_namespace_goes_with_its_proxies_and_their_machines_and_others_are_left_alon
             Err(provider.to_string())
         }
     });
+
+    // As it was checked before there was any.
+    assert_eq!(told["status"]["counts"]["freeSlots"], VMIDS);
+    let table = cluster.get(&["get", "pxprov", "here"]);
+    let mut lines = table.lines().map(str::split_whitespace);
+    let mut cells = || lines.next().expect("a line").collect::<Vec<_>>();
+    let (head, row) = (cells(), cells());
+    let at = head.iter().position(|column| *column == "FREE");
+    assert_eq!(row[at.expect("a column")], VMIDS.to_string(), "{table}");
 
     cluster.get(&["delete", "namespace", &field.namespace, "--wait=false"]);
     cluster.wait_absent(&["namespace", &field.namespace]);

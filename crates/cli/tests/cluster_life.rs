@@ -170,11 +170,7 @@ fn an_abandoned_machine_runs_on_and_is_told_of() {
         .as_str()
         .expect("an id")
         .to_owned();
-    let (provider, slot) = id
-        .split_once("://")
-        .and_then(|(_, rest)| rest.split_once('/'))
-        .expect("provider and machine");
-    let left = format!("at {slot}, provider {provider}");
+    let left = format!("left behind: {id}, attempt");
     let machines = field.machines();
     field.kubectl(&["annotate", "proxy", "a", "egress-proxies.io/abandon=true"]);
     field.wait_serving(&["a"]);

@@ -337,7 +337,9 @@ fn check_says_of_each_provider_whether_it_can_make_machines() {
     };
     let text = said(&run("table"));
     assert!(
-        text.starts_with("here (local, ") && text.contains("): Ready\n"),
+        text.starts_with("here (local, ")
+            && text.contains("): Ready, ")
+            && text.contains(" places free\n"),
         "{text}"
     );
     let json: serde_json::Value = serde_json::from_slice(&run("json")).expect("JSON");

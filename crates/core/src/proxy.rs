@@ -177,6 +177,8 @@ pub enum ProviderSight {
     Unconfigured,
     /// It is there.
     Configured {
+        /// Its kind, as it stands in a `providerID`.
+        kind: &'static str,
         /// How long an unknown create stays unsettled.
         settle: Duration,
         /// How long a started machine may take to report an address.

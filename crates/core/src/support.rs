@@ -184,6 +184,7 @@ pub(crate) fn unknown() -> MachineState {
 
 pub(crate) const fn configured(seals: bool) -> ProviderSight {
     ProviderSight::Configured {
+        kind: "proxmox",
         settle: SETTLE,
         boot_timeout: BOOT,
         seals,

@@ -1,9 +1,10 @@
 //! Checks the configured providers now and then.
 
 use crate::{Handle, ProviderLane};
-use egress_core::status::Reason;
+use egress_core::{ProviderName, status::Reason};
 use egress_provider::{Report, Severity};
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -33,11 +34,23 @@ const NEEDS_SOMEONE: [Reason; 4] = [
 /// each finding when it is new.
 pub async fn check_forever(handle: Handle, troubles: Troubles, told_each: Option<Told>) {
     let mut told: Vec<String> = Vec::new();
+    let mut shown = BTreeSet::new();
     loop {
         let providers = handle.parts().providers.clone();
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
-        for lane in providers.all() {
+        let lanes = providers.all();
+        let figures = handle.provider_figures();
+        let names: BTreeSet<ProviderName> = lanes
+            .iter()
+            .map(|lane| lane.provider().name().clone())
+            .collect();
+        for gone in shown.difference(&names) {
+            figures.forget(gone);
+        }
+        shown = names;
+        for lane in lanes {
             let result = lane.check().await;
+            figures.note_check(lane.provider().name(), &result);
             if let Some(tell) = &told_each {
                 tell(&lane, &result);
             }

@@ -1,6 +1,8 @@
 //! What the engine counts. Names and labels are closed; `docs/metrics.md` is made from them.
 
-use egress_core::plan::Phase;
+use egress_core::{ProviderName, plan::Phase};
+use egress_provider::{CheckReason, Listing, Report};
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, LabelSetEncoder},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -47,6 +49,92 @@ pub struct EngineMetrics {
     pub proxies: Family<PhaseLabel, Gauge>,
     /// Proxies whose time has come and that wait for their provider's turn.
     pub queued: Gauge,
+    /// What each provider last said of itself.
+    pub providers: ProviderMetrics,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProviderLabel {
+    provider: String,
+}
+
+/// What each provider last said of itself; a clone is the same figures.
+#[derive(Clone, Debug, Default)]
+pub struct ProviderMetrics {
+    ready: Family<ProviderLabel, Gauge>,
+    free_slots: Family<ProviderLabel, Gauge>,
+    machines: Family<ProviderLabel, Gauge>,
+    listed: Family<ProviderLabel, Gauge>,
+}
+
+impl ProviderMetrics {
+    /// Shows what a check of this provider said.
+    pub fn note_check(&self, provider: &ProviderName, said: &egress_provider::Result<Report>) {
+        let label = label(provider);
+        let report = said.as_ref().ok();
+        let ready = report.is_some_and(|report| report.reason() == CheckReason::Ready);
+        self.ready.get_or_create(&label).set(ready.into());
+        match report.and_then(|report| report.free_slots) {
+            Some(free) => {
+                let free = i64::try_from(free).unwrap_or(i64::MAX);
+                self.free_slots.get_or_create(&label).set(free);
+            }
+            None => {
+                self.free_slots.remove(&label);
+            }
+        }
+    }
+
+    /// Shows a complete listing of this provider, made at this time.
+    pub fn note_listing(&self, provider: &ProviderName, listing: &Listing, at: Timestamp) {
+        let label = label(provider);
+        let count = i64::try_from(listing.machines.len()).unwrap_or(i64::MAX);
+        self.machines.get_or_create(&label).set(count);
+        self.listed.get_or_create(&label).set(at.as_second());
+    }
+
+    /// Takes back what was said of a provider that is not configured any more.
+    pub fn forget(&self, provider: &ProviderName) {
+        let label = label(provider);
+        for family in [&self.ready, &self.free_slots, &self.machines, &self.listed] {
+            family.remove(&label);
+        }
+    }
+
+    fn clear(&self) {
+        for family in [&self.ready, &self.free_slots, &self.machines, &self.listed] {
+            family.clear();
+        }
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "egress_proxies_provider_ready",
+            "1 while the last check of the provider found nothing that stands in the way",
+            self.ready.clone(),
+        );
+        registry.register(
+            "egress_proxies_provider_free_slots",
+            "Places that nobody was seen to hold, by the last check, where the provider counts places",
+            self.free_slots.clone(),
+        );
+        registry.register(
+            "egress_proxies_provider_machines",
+            "Machines of ours, by the last complete listing",
+            self.machines.clone(),
+        );
+        registry.register(
+            "egress_proxies_provider_listed_timestamp_seconds",
+            "When all machines of ours were last listed without an error, in seconds since 1970",
+            self.listed.clone(),
+        );
+    }
+}
+
+fn label(provider: &ProviderName) -> ProviderLabel {
+    ProviderLabel {
+        provider: provider.to_string(),
+    }
 }
 
 impl Default for EngineMetrics {
@@ -57,6 +145,7 @@ impl Default for EngineMetrics {
             pass_seconds: Histogram::new(bounds),
             proxies: Family::default(),
             queued: Gauge::default(),
+            providers: ProviderMetrics::default(),
         }
     }
 }
@@ -66,6 +155,7 @@ impl EngineMetrics {
     pub fn reset(&self) {
         self.proxies.clear();
         self.queued.set(0);
+        self.providers.clear();
     }
 
     /// Puts the figures under their names.
@@ -90,5 +180,6 @@ impl EngineMetrics {
             "Proxies whose time has come and that wait for their provider's turn",
             self.queued.clone(),
         );
+        self.providers.register(registry);
     }
 }

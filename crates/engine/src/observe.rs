@@ -177,6 +177,7 @@ async fn lost(
 fn sight(lane: &ProviderLane) -> ProviderSight {
     let capabilities = lane.provider().capabilities();
     ProviderSight::Configured {
+        kind: lane.provider().kind(),
         settle: capabilities.late_create.settle(),
         boot_timeout: capabilities.boot_timeout,
         seals: capabilities.user_data == UserData::NocloudIso,

@@ -120,6 +120,8 @@ impl Sweeper {
                     tracing::warn!(provider = %provider.name(), "{suspect}");
                 }
                 self.metrics.set(provider.name(), &report);
+                let figures = self.handle.provider_figures();
+                figures.note_listing(provider.name(), &listing, now.wall);
                 if let Some(tell) = &self.told {
                     tell(provider.name(), &listing, &report);
                 }

@@ -11,7 +11,7 @@ use rustix::{
     },
 };
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
 };
@@ -163,20 +163,71 @@ fn is_number(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
 }
 
-/// Inode and user of the socket that listens at an address, from `/proc/net/tcp` and `tcp6`.
+/// Inode and user of the socket that listens at an address.
 fn listening_socket(address: SocketAddr) -> Option<(u64, u32)> {
+    let found = listening()
+        .into_iter()
+        .find(|socket| socket.stands_at(address));
+    found.map(|socket| (socket.inode, socket.uid))
+}
+
+/// A socket that listens, as the kernel lists it.
+struct Listening {
+    at: SocketAddr,
+    inode: u64,
+    uid: u32,
+}
+
+impl Listening {
+    /// Whether nobody else can listen at this address while it does.
+    fn stands_at(&self, address: SocketAddr) -> bool {
+        let (ip, other) = (self.at.ip(), address.ip());
+        let same = ip == other || ip.is_unspecified() || other.is_unspecified();
+        same && self.at.port() == address.port()
+    }
+}
+
+/// Every socket that listens, from `/proc/net/tcp` and `tcp6` (proc(5)).
+fn listening() -> Vec<Listening> {
     let read = |name| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
     let [v4, v6] = [read("tcp"), read("tcp6")];
-    v4.lines().chain(v6.lines()).find_map(|line| {
+    let one = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (local, state) = (fields.get(1)?, fields.get(3)?);
         let (ip, port) = local.split_once(':')?;
-        let port = u16::from_str_radix(port, 16).ok()?;
-        let ip = proc_address(ip)?;
-        let same = ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified();
-        (*state == "0A" && port == address.port() && same)
-            .then(|| Some((fields.get(9)?.parse().ok()?, fields.get(7)?.parse().ok()?)))?
-    })
+        let at = SocketAddr::new(proc_address(ip)?, u16::from_str_radix(port, 16).ok()?);
+        let (inode, uid) = (fields.get(9)?.parse().ok()?, fields.get(7)?.parse().ok()?);
+        (*state == "0A").then_some(Listening { at, inode, uid })
+    };
+    v4.lines().chain(v6.lines()).filter_map(one).collect()
+}
+
+/// How many sockets of the range nobody listens on, `ours` aside. Asking the kernel for each by
+/// binding it would take seconds where the range is wide.
+pub(crate) fn free_sockets(config: &Config, ours: &HashSet<SocketAddr>) -> u64 {
+    let range = config.port_range;
+    let addresses = match config.listen {
+        Some(listen) => vec![listen],
+        None => config.addresses(),
+    };
+    let within = |port: u16| (range.from..=range.to).contains(&port);
+    let strangers = listening();
+    let mut held = 0;
+    for address in &addresses {
+        let at = |socket: &SocketAddr| socket.ip() == *address && within(socket.port());
+        let mut ports: HashSet<u16> = ours
+            .iter()
+            .filter(|s| at(s))
+            .map(SocketAddr::port)
+            .collect();
+        ports.extend(strangers.iter().filter_map(|socket| {
+            let port = socket.at.port();
+            let taken = within(port) && socket.stands_at(SocketAddr::new(*address, port));
+            taken.then_some(port)
+        }));
+        held += ports.len() as u64;
+    }
+    (addresses.len() as u64 * range.count()).saturating_sub(held)
 }
 
 /// An address as `/proc/net/tcp` writes it: hex words of 32 bits in the host's byte order.
@@ -212,7 +263,7 @@ pub(crate) fn egress_of_sockets<'a>(
 mod tests {
     use super::*;
     use crate::config::PortRange;
-    use std::{collections::HashSet, fmt::Write as _, net::TcpListener};
+    use std::{fmt::Write as _, net::TcpListener};
 
     fn key(uid: &str) -> MachineKey {
         MachineKey::new(uid.parse().unwrap())
@@ -275,6 +326,34 @@ mod tests {
             look_at_port("192.0.2.1:2000".parse().unwrap()).unwrap(),
             PortSight::NotHere
         );
+    }
+
+    #[test]
+    fn a_socket_that_someone_listens_on_and_one_of_ours_are_not_free() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Two ports on each of two addresses, of which the kernel has one.
+        let from = port.min(u16::MAX - 1);
+        let config = Config {
+            addresses: vec!["127.0.0.1".parse().unwrap(), "127.0.77.7".parse().unwrap()],
+            port_range: PortRange { from, to: from + 1 },
+            ..Config::default()
+        };
+        let other = if from == port { from + 1 } else { from };
+        let ours = HashSet::from([SocketAddr::from(([127, 0, 77, 7], other))]);
+        // A stranger may come to one of the others while this runs; a free one never appears.
+        let with = free_sockets(&config, &ours);
+        assert!(with <= 2, "{with}");
+        let only = Config {
+            port_range: PortRange {
+                from: port,
+                to: port,
+            },
+            ..config
+        };
+        assert_eq!(free_sockets(&only, &HashSet::new()), 1);
+        let both = HashSet::from([SocketAddr::from(([127, 0, 77, 7], port))]);
+        assert_eq!(free_sockets(&only, &both), 0);
     }
 
     #[test]

@@ -43,6 +43,7 @@ struct Said {
 #[derive(Clone)]
 struct Check {
     version: Option<String>,
+    free_slots: Option<u64>,
     reason: CheckReason,
     message: String,
     findings: Vec<ProviderFinding>,
@@ -95,6 +96,7 @@ fn check(result: &egress_provider::Result<Report>) -> Check {
                 .find(|f| f.severity == Severity::Error);
             Check {
                 version: report.version.clone(),
+                free_slots: report.free_slots,
                 reason,
                 message: first.map_or_else(
                     || "machines can be made".to_owned(),
@@ -105,6 +107,7 @@ fn check(result: &egress_provider::Result<Report>) -> Check {
         }
         Err(e) => Check {
             version: None,
+            free_slots: None,
             reason: CheckReason::Unreachable,
             message: e.chain(),
             findings: Vec::new(),
@@ -247,6 +250,7 @@ fn status(
         Some(_) => said.check?,
         None => Check {
             version: None,
+            free_slots: None,
             reason: CheckReason::ConfigInvalid,
             message: format!(
                 "it is not configured any more, and {proxies} Proxies have machines on it: add \
@@ -266,6 +270,7 @@ fn status(
     };
     let earlier = before.map_or(&[][..], |b| &b.conditions);
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let free_slots = check.free_slots;
     let listing = said.listing;
     let known = before.and_then(|b| b.counts.as_ref());
     let counts = ProviderCounts {
@@ -279,6 +284,7 @@ fn status(
             .as_ref()
             .map(|l| count(l.unaccounted))
             .or_else(|| known.and_then(|k| k.unaccounted)),
+        free_slots: free_slots.map(|free| i64::try_from(free).unwrap_or(i64::MAX)),
     };
     let status = ProxyProviderStatus {
         kind: kind

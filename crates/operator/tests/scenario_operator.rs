@@ -121,7 +121,7 @@ async fn an_abandoned_proxy_goes_and_leaves_its_machine_and_an_event() {
     assert_eq!(cluster.machines(), 1);
     let told = cluster.events("Abandoned");
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("provider lab"), "{told:?}");
+    assert!(told[0].contains("memory://lab/"), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,11 +377,18 @@ async fn a_provider_has_an_object_while_it_is_configured_or_holds_a_machine() {
             ready("lab") == (json!("True"), json!("Ready"))
         })
         .await;
+    let count = |of: &str| {
+        let object = cluster.provider("lab").unwrap_or_default();
+        object["status"]["counts"][of].as_i64()
+    };
+    let free = count("freeSlots").expect("its places have a number");
     cluster.apply("a");
     cluster.wait_serving("a").await;
-    let proxies =
-        || cluster.provider("lab").unwrap_or_default()["status"]["counts"]["proxies"] == 1;
+    let proxies = || count("proxies") == Some(1);
     cluster.wait("its count", proxies).await;
+    // By the next check.
+    let one_less = || count("freeSlots") == Some(free - 1);
+    cluster.wait("a place less", one_less).await;
 
     cluster.configure("other");
     let gone = || ready("lab") == (json!("False"), json!("ConfigInvalid"));

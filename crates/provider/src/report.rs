@@ -99,6 +99,9 @@ pub struct Report {
     pub version: Option<String>,
     /// All findings; none means ready.
     pub findings: Vec<CheckFinding>,
+    /// How many places nobody was seen to hold; `None` where places have no number, or could not
+    /// be looked at. A place is not yet room: memory and storage are findings.
+    pub free_slots: Option<u64>,
 }
 
 impl CheckFinding {

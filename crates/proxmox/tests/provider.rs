@@ -127,6 +127,8 @@ async fn tags_that_are_not_allowed_are_left_out_and_the_checker_warns() {
     scene.reports(&claim).await;
     let listing = scene.provider.list(&[]).await.unwrap();
     assert_eq!(listing.machines.len(), 1, "found by range and name");
+    let after = scene.provider.check().await.unwrap().free_slots;
+    assert_eq!(after, report.free_slots.map(|free| free - 1));
     scene.down(&mut claim).await;
 }
 

@@ -300,9 +300,17 @@ fn abandoned(seen: &Observed) -> String {
     seen.recorded.claim().map_or_else(
         || "the Proxy is forgotten; no machine was promised".to_owned(),
         |claim| {
+            let (slot, provider) = (&claim.slot, &claim.provider);
+            // After this nothing else leads to the machine: its name is the whole of it.
+            let place = match seen.provider {
+                ProviderSight::Configured { kind, .. } => format!("{kind}://{provider}/{slot}"),
+                ProviderSight::Unconfigured => {
+                    format!("{slot} of the provider {provider}, which is not configured")
+                }
+            };
             format!(
-                "the Proxy is forgotten and its machine left behind: attempt {} at {}, provider {}",
-                claim.attempt, claim.slot, claim.provider
+                "the Proxy is forgotten and its machine left behind: {place}, attempt {}",
+                claim.attempt
             )
         },
     )

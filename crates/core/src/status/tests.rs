@@ -358,18 +358,22 @@ fn the_provider_that_is_missing_is_named_be_it_the_wanted_or_the_holding_one() {
 
 #[test]
 fn an_abandoned_machine_is_named_so_that_a_person_can_find_it() {
-    let status = told(
-        &desired(Intent::Abandon),
-        &observed(Recorded::Held(proven(Standing::Started))),
-    );
-    let provisioned = status.condition(ConditionType::Provisioned).unwrap();
-    assert_eq!(provisioned.reason, Reason::Abandoned);
-    assert!(
-        provisioned
-            .message
-            .contains("attempt 1 at 101, provider pve"),
-        "{provisioned:?}"
-    );
+    for (provider, left) in [
+        (configured(true), "proxmox://pve/101, attempt 1"),
+        (
+            ProviderSight::Unconfigured,
+            "101 of the provider pve, which is not configured, attempt 1",
+        ),
+    ] {
+        let seen = Observed {
+            provider,
+            ..observed(Recorded::Held(proven(Standing::Started)))
+        };
+        let status = told(&desired(Intent::Abandon), &seen);
+        let provisioned = status.condition(ConditionType::Provisioned).unwrap();
+        assert_eq!(provisioned.reason, Reason::Abandoned);
+        assert!(provisioned.message.ends_with(left), "{provisioned:?}");
+    }
 }
 
 #[test]

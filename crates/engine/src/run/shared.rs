@@ -3,7 +3,7 @@
 
 use super::inbox;
 use crate::{
-    metrics::{EngineMetrics, PhaseLabel},
+    metrics::{EngineMetrics, PhaseLabel, ProviderMetrics},
     pass::Parts,
 };
 use egress_core::{
@@ -233,6 +233,10 @@ impl Handle {
     /// Changes whenever a view does.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
+    }
+    /// Where it shows what providers say of themselves.
+    pub(crate) fn provider_figures(&self) -> &ProviderMetrics {
+        &self.shared.metrics.providers
     }
     /// What the engine works with.
     pub fn parts(&self) -> &Parts {

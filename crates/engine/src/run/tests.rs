@@ -260,7 +260,7 @@ async fn an_abandoned_proxy_goes_without_any_call_and_what_it_leaves_is_told() {
     );
     assert_eq!(site.machines("a"), machines);
 
-    let left = format!("left behind: attempt 1 at {}, provider mem", machines[0]);
+    let left = format!("left behind: memory://mem/{}, attempt 1", machines[0]);
     for before in [Some(&running.status), None] {
         let told = shared::last_words(before, &outcome.status);
         let told = told.iter().find(|event| event.reason == Reason::Abandoned);

@@ -3,7 +3,9 @@
 use super::{Local, RESERVE_BYTES};
 use crate::{
     host,
-    place::{PortSight, address_on_host, candidates, look_at_port},
+    place::{
+        PortSight, address_on_host, candidates, egress_of_sockets, free_sockets, look_at_port,
+    },
     process::ProcessId,
 };
 use egress_core::{MachineKey, Mark};
@@ -33,7 +35,15 @@ impl Local {
         Report {
             version: Some(host::kernel()),
             findings,
+            free_slots: self.free_slots(),
         }
+    }
+
+    /// The sockets of the range that nobody listens on and no machine of ours has.
+    fn free_slots(&self) -> Option<u64> {
+        let directories = self.directories.all().ok()?;
+        let ours = egress_of_sockets(directories.iter().map(|directory| &directory.slot));
+        Some(free_sockets(&self.config, &ours.into_keys().collect()))
     }
 
     fn check_addresses(&self, findings: &mut Vec<CheckFinding>) {

@@ -132,11 +132,11 @@ async fn a_full_range_is_no_capacity() {
         .unwrap_err();
     assert_eq!(error.class(), ErrorClass::Capacity);
     assert!(error.said().contains("20000-20001"), "{error}");
-    assert_eq!(
-        provider.check().await.unwrap().reason(),
-        CheckReason::RangeInvalid
-    );
+    let report = provider.check().await.unwrap();
+    assert_eq!(report.reason(), CheckReason::RangeInvalid);
+    assert_eq!(report.free_slots, Some(0));
     one.down(&provider).await;
+    assert_eq!(provider.check().await.unwrap().free_slots, Some(1));
     let third = Machine::made(&provider, "c").await;
     assert_eq!(third.claim.slot, one.claim.slot);
     two.down(&provider).await;

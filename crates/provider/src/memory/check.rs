@@ -42,9 +42,21 @@ impl Memory {
             ));
         } else {
             report.version = Some("memory 1".to_owned());
+            report.free_slots = Some(self.free_slots());
             self.find_faults(&faults, &cluster, &mut report.findings);
         }
         Ok(report)
+    }
+
+    /// The slots of the range that hold no machine, and none that was given up lately.
+    fn free_slots(&self) -> u64 {
+        let state = self.world.state();
+        let held = |slot: &u32| state.machines.contains_key(slot) || state.freed.contains_key(slot);
+        self.settings
+            .range
+            .clone()
+            .filter(|slot| !held(slot))
+            .count() as u64
     }
 
     /// What an answering hypervisor shows of itself.

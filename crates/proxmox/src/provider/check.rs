@@ -28,6 +28,7 @@ impl Proxmox {
             Ok(survey) => {
                 report.version = Some(survey.version.text.clone());
                 report.findings = self.findings(&survey, None);
+                report.free_slots = Some(free_vmids(&self.config, &survey));
             }
             Err(NoSurvey::Failed(failure)) => {
                 report.findings.push(of_failure(&failure));
@@ -133,6 +134,14 @@ pub(super) const fn refused_wholly(kind: &Kind) -> Option<(CheckReason, &'static
         )),
         _ => None,
     }
+}
+
+/// The VMIDs of the range that no guest is seen to have.
+fn free_vmids(config: &Config, survey: &Survey) -> u64 {
+    let guests = survey.snapshot.guests.keys();
+    let used = guests.filter(|vmid| config.vmid_range.contains(vmid.get()));
+    let used = used.count() as u64;
+    config.vmid_range.count().saturating_sub(used)
 }
 
 fn of_failure(failure: &Failure) -> CheckFinding {

@@ -65,6 +65,7 @@ pub fn proxy_provider_crd() -> CustomResourceDefinition {
             column("REASON", &reason_of("Ready"), 0),
             column("VERSION", ".status.version", 0),
             count("PROXIES", ".status.counts.proxies", 0),
+            count("FREE", ".status.counts.freeSlots", 0),
             column("AGE", ".metadata.creationTimestamp", 0),
             count("MACHINES", ".status.counts.machines", 1),
             count("UNACCOUNTED", ".status.counts.unaccounted", 1),

@@ -111,6 +111,9 @@ pub struct ProviderCounts {
     /// Of these, machines and seeds that no Proxy accounts for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unaccounted: Option<i64>,
+    /// Places that nobody was seen to hold, by the last check, where the provider counts places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_slots: Option<i64>,
 }
 
 impl ProxyProviderStatus {

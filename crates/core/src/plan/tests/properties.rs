@@ -236,6 +236,7 @@ fn any_provider() -> impl Strategy<Value = ProviderSight> {
     prop_oneof![
         1 => Just(ProviderSight::Unconfigured),
         8 => (any::<bool>(), any::<bool>()).prop_map(|(late, seals)| ProviderSight::Configured {
+            kind: "any",
             settle: if late { SETTLE } else { secs(0) },
             boot_timeout: BOOT,
             seals,

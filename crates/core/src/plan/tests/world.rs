@@ -322,6 +322,7 @@ impl World {
                 .clone()
                 .map_or(Recorded::Nothing, Recorded::Held),
             provider: ProviderSight::Configured {
+                kind: "world",
                 settle: SETTLE,
                 boot_timeout: BOOT_TIMEOUT,
                 seals: self.seals,

@@ -1,6 +1,6 @@
 //! What a survey shows, subject by subject. Pure.
 
-use super::{needed_privileges, reserved};
+use super::{free_vmids, needed_privileges, reserved};
 use crate::{
     client::{Kind, NodeName, StorageStatus},
     config::{CloudInitDrive, Config},
@@ -442,12 +442,7 @@ impl Findings {
                 );
             }
         }
-        let used = survey
-            .snapshot
-            .guests
-            .keys()
-            .filter(|vmid| config.vmid_range.contains(vmid.get()));
-        if used.count() as u64 >= config.vmid_range.count() {
+        if free_vmids(config, survey) == 0 {
             self.fault(
                 CheckReason::RangeInvalid,
                 format!(
