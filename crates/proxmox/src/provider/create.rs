@@ -271,7 +271,7 @@ impl Creation<'_> {
         match sent? {
             Ok(upid) => {
                 provider.hints().seen_cloning(self.vmid);
-                provider.hints().begun(upid.as_str());
+                provider.hints().clone_sent(&upid, self.vmid);
                 let mut handles = tasks.kept();
                 handles.retain(|kept| kept.step != CLONE);
                 handles.push(handle(CLONE, &upid));

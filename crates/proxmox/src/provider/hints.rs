@@ -7,7 +7,7 @@ use super::{
     shared::{Guest, Sighted},
     turns::{Turns, Wait},
 };
-use crate::client::{NodeName, TaskEnd, VmConfig, Vmid};
+use crate::client::{NodeName, TaskEnd, Upid, VmConfig, Vmid};
 use egress_core::{Handle, MachineKey, Mark, machine::ObservedMachine};
 use egress_provider::Pace;
 use std::{
@@ -69,6 +69,8 @@ pub(super) struct Hints {
     /// How often a task was found running, and when it was heard of last.
     polls: HashMap<String, (u32, Instant)>,
     clones: HashMap<Vmid, Instant>,
+    /// Which machine each clone of this process makes, while it runs.
+    clone_targets: HashMap<Upid, Vmid>,
     turns: Turns,
     clone_failures: VecDeque<Instant>,
     /// When a clone task was last seen alive, by the machine it makes.
@@ -222,9 +224,20 @@ impl Hints {
         let heard = self.polls.entry(upid.to_owned()).or_insert((0, now));
         *heard = (heard.0 + 1, now);
     }
-    /// A task was begun a moment ago.
-    pub(super) fn begun(&mut self, upid: &str) {
-        self.polls.insert(upid.to_owned(), (0, Instant::now()));
+    /// A clone to this VMID was begun a moment ago.
+    pub(super) fn clone_sent(&mut self, upid: &Upid, vmid: Vmid) {
+        self.polls
+            .insert(upid.as_str().to_owned(), (0, Instant::now()));
+        self.clone_targets.insert(upid.clone(), vmid);
+    }
+    /// The machine that a clone of this process makes.
+    pub(super) fn clone_target(&self, upid: &Upid) -> Option<Vmid> {
+        self.clone_targets.get(upid).copied()
+    }
+    /// How long ago it was begun, where nobody has asked for it since.
+    pub(super) fn begun_ago(&self, upid: &str) -> Option<Duration> {
+        let (polls, at) = self.polls.get(upid)?;
+        (*polls == 0).then(|| self.pace.since(*at))
     }
     /// How often a task was found running, and how long ago it was heard of last.
     pub(super) fn polls_of(&self, upid: &str) -> (u32, Duration) {
@@ -258,6 +271,7 @@ impl Hints {
         self.turns.leave(vmid);
     }
     pub(super) fn clone_ended(&mut self, vmid: Vmid) {
+        self.clone_targets.retain(|_, target| *target != vmid);
         if self.clones.remove(&vmid).is_some() {
             self.turns.call_in();
         }

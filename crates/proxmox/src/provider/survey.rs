@@ -6,6 +6,7 @@ use crate::client::{
     Bridge, ClusterOptions, Failure, Kind, NodeName, Pool, Privileges, StorageStatus, Version,
     VmConfig, Vmid,
 };
+use futures_util::future::try_join_all;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -196,16 +197,12 @@ impl Call<'_> {
             survey.zones = zones.collect();
         }
         let needed = super::check::needed_privileges(config, &survey);
-        for path in needed.into_iter().flat_map(|need| need.paths) {
-            if let std::collections::btree_map::Entry::Vacant(entry) = survey.privileges.entry(path)
-            {
-                let held = client
-                    .permissions(entry.key())
-                    .await
-                    .map_err(NoSurvey::Failed)?;
-                entry.insert(held);
-            }
-        }
+        let paths: BTreeSet<String> = needed.into_iter().flat_map(|need| need.paths).collect();
+        let held = paths.into_iter().map(|path| async {
+            let held = client.permissions(&path).await;
+            held.map(|held| (path, held)).map_err(NoSurvey::Failed)
+        });
+        survey.privileges = try_join_all(held).await?.into_iter().collect();
         Ok(survey)
     }
 }

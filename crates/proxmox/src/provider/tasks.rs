@@ -103,12 +103,21 @@ impl Call<'_> {
         let mut tasks = Vec::with_capacity(handles.len());
         for handle in handles {
             let standing = match handle.id.parse::<Upid>() {
+                // Nothing is known to end that fast, and the next poll comes later for it.
+                Ok(upid) if self.is_young(&upid) => Standing::Running,
                 Ok(upid) => self.poll_one(&upid).await?,
                 Err(_) => Standing::Lost,
             };
             tasks.push((handle.clone(), standing));
         }
         Ok(Tasks(tasks))
+    }
+
+    /// Whether this process sent for it less than a first wait ago.
+    fn is_young(&self, upid: &Upid) -> bool {
+        let hints = self.provider.hints();
+        let begun = hints.begun_ago(upid.as_str());
+        begun.is_some_and(|ago| ago < wait_before(0))
     }
 
     async fn poll_one(&self, upid: &Upid) -> Result<Standing> {
@@ -229,6 +238,10 @@ impl Call<'_> {
                 if task.state != TaskState::Running {
                     continue;
                 }
+                let known = self.provider.hints().clone_target(&task.upid);
+                if known.is_some_and(|target| target != vmid) {
+                    continue;
+                }
                 let log = self.reads().task_log(&task.upid, LOG_LINES).await;
                 let target = match log {
                     Ok(log) => log.clone_target(),
@@ -239,8 +252,11 @@ impl Call<'_> {
                     }
                     Err(failure) => return Err(self.failed(failure)),
                 };
-                let still_runs = self.poll_one(&task.upid).await? == Standing::Running;
-                if still_runs && target.is_none_or(|target| target == vmid) {
+                // A clone that does not yet name its machine may be anybody's, but not of one that
+                // waits for its turn: whatever an earlier process sent, the next request decides.
+                let waits = self.provider.hints().waits_for_turn(vmid);
+                let fits = target.or(known).map_or(!waits, |target| target == vmid);
+                if fits && self.poll_one(&task.upid).await? == Standing::Running {
                     return Ok(Some(handle(CLONE, &task.upid)));
                 }
             }
