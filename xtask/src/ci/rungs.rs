@@ -202,7 +202,7 @@ impl Rung {
                 Ok(Ground::ApiServer)
             }
             Needs::Libvirt => {
-                libvirt::obstacle().map_or(Ok(()), |why| Err(Stop::Because(why)))?;
+                libvirt::rung_obstacle().map_or(Ok(()), |why| Err(Stop::Because(why)))?;
                 Ok(Ground::Libvirt {
                     debian: guest::image(Guest::Debian)?,
                     payload: payload::build(root)?,

@@ -35,6 +35,14 @@ const TOOLS: &[(&str, &str)] = &[
     ("mount", "mount"),
 ];
 
+/// The same for the tests of the rung. No daemon of these is started as a service.
+const RUNG_TOOLS: &[(&str, &str)] = &[
+    ("ssh", "openssh-client"),
+    ("ssh-keygen", "openssh-client"),
+    ("sshd", "openssh-server"),
+    ("mkfs.ext4", "e2fsprogs"),
+];
+
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wish {
     name: Option<String>,
@@ -121,6 +129,12 @@ pub(crate) fn obstacle() -> Option<String> {
         return Some("libvirt in namespaces of its own takes root".into());
     }
     lacking(TOOLS)
+}
+
+/// What keeps the rung `guests` from running here: its tests also reach libvirt by ssh, and fill
+/// a file system.
+pub(crate) fn rung_obstacle() -> Option<String> {
+    obstacle().or_else(|| lacking(RUNG_TOOLS))
 }
 
 /// Whether this process is the superuser's.

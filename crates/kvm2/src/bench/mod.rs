@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use egress_core::{Identity, MachineKey, ProviderName, Slot};
+use egress_core::{Host, Identity, MachineKey, ProviderName, Slot};
 use egress_provider::{
     Provider,
     conformance::{Agent, Harness, Landing, Network, Offered, PowerEvent, Refusal, Stranger},
@@ -48,6 +48,13 @@ pub struct Bench {
     payload: Option<PathBuf>,
     direct: Client,
     relay: Relay,
+    beside: Option<Beside>,
+}
+
+/// The second host: machines are moved there, and it can fall silent.
+struct Beside {
+    direct: Client,
+    relay: Relay,
 }
 
 impl Bench {
@@ -62,23 +69,46 @@ impl Bench {
         uri: &HostUri,
         directory: &Path,
     ) -> std::io::Result<Self> {
-        let Transport::Unix(Some(target)) = uri.transport() else {
-            return Err(std::io::Error::other(
-                "the bench needs a socket by its path",
-            ));
-        };
-        let socket = directory.join("relay");
-        let relay = Relay::start(socket, target.clone())?;
-        let through = format!("qemu+unix:///system?socket={}", relay.socket().display());
-        config.hosts = vec![HostBlock { uri: through }];
+        let (direct, relay) = reach(uri, directory.join("relay"))?;
+        config.hosts = vec![through(&relay)];
         Ok(Self {
             name,
             identity,
-            direct: Client::new(Dialer::new(uri.clone(), crate::client::TlsFiles::default())),
+            direct,
             config,
             payload,
             relay,
+            beside: None,
         })
+    }
+
+    /// The same with a second host, whose pool is the same storage. Strangers are made on the
+    /// first alone: cases that need one are for one host.
+    pub fn beside(mut self, uri: &HostUri, directory: &Path) -> std::io::Result<Self> {
+        let (direct, relay) = reach(uri, directory.join("relay-beside"))?;
+        self.config.hosts.push(through(&relay));
+        self.beside = Some(Beside { direct, relay });
+        Ok(self)
+    }
+
+    /// Loses the answer of a mutating request, or the request: the one after so many more.
+    pub fn lose_after(&self, others: usize, landing: Landing) {
+        self.relay.lose(others, landing);
+    }
+
+    /// A new process of the provider, at its own pace.
+    pub fn process(&self) -> Arc<dyn Provider> {
+        self.provider(self.identity.clone())
+    }
+
+    fn relays(&self) -> impl Iterator<Item = &Relay> {
+        let beside = self.beside.iter().map(|host| &host.relay);
+        std::iter::once(&self.relay).chain(beside)
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &Client> {
+        let beside = self.beside.iter().map(|host| &host.direct);
+        std::iter::once(&self.direct).chain(beside)
     }
 
     fn provider(&self, identity: Identity) -> Arc<dyn Provider> {
@@ -97,9 +127,21 @@ impl Bench {
 
     /// The domain at a slot, and the way to it.
     async fn at(&self, slot: &Slot) -> Offered<(Session, Domain)> {
-        let session = self.session().await?;
-        let domain = session.domain(uuid(slot)?).await.map_err(failed)?;
-        Ok((session, domain))
+        let found = self.find(slot).await?;
+        found.ok_or_else(|| stumbled(format!("no domain at {slot}")))
+    }
+
+    /// The same; `None` where there is none on any host.
+    async fn find(&self, slot: &Slot) -> Offered<Option<(Session, Domain)>> {
+        for client in self.hosts() {
+            let session = client.open(STEP).await.map_err(failed)?;
+            match session.domain(uuid(slot)?).await {
+                Ok(domain) => return Ok(Some((session, domain))),
+                Err(failure) if failure.kind == Kind::NoDomain => {}
+                Err(failure) => return Err(failed(failure)),
+            }
+        }
+        Ok(None)
     }
 
     fn prefix(&self) -> String {
@@ -143,6 +185,24 @@ impl Bench {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Err(stumbled("the domain does not end"))
+    }
+}
+
+/// The way to a libvirtd, and a relay before it.
+fn reach(uri: &HostUri, socket: PathBuf) -> std::io::Result<(Client, Relay)> {
+    let Transport::Unix(Some(target)) = uri.transport() else {
+        let said = "the bench needs a socket by its path";
+        return Err(std::io::Error::other(said));
+    };
+    let relay = Relay::start(socket, target.clone())?;
+    let dialer = Dialer::new(uri.clone(), crate::client::TlsFiles::default());
+    Ok((Client::new(dialer), relay))
+}
+
+/// A host behind a relay.
+fn through(relay: &Relay) -> HostBlock {
+    HostBlock {
+        uri: format!("qemu+unix:///system?socket={}", relay.socket().display()),
     }
 }
 
@@ -216,20 +276,28 @@ impl Harness for Bench {
     }
 
     async fn heal(&self) -> Offered {
-        self.relay.heal().map_err(stumbled)
+        for relay in self.relays() {
+            relay.heal().map_err(stumbled)?;
+        }
+        Ok(())
     }
 
     async fn inventory(&self) -> Offered<Vec<String>> {
-        let session = self.session().await?;
-        let domains = session.domains().await.map_err(failed)?;
-        let pool = session.pool(&self.config.pool).await.map_err(failed)?;
-        let volumes = session.volumes(&pool).await.map_err(failed)?;
-        let mut lines: Vec<String> = domains
-            .into_iter()
-            .map(|domain| format!("domain {} {}", domain.name, domain.uuid))
-            .chain(volumes.into_iter().map(|v| format!("volume {}", v.name)))
-            .collect();
+        let mut lines = Vec::new();
+        for client in self.hosts() {
+            let session = client.open(STEP).await.map_err(failed)?;
+            let domains = session.domains().await.map_err(failed)?;
+            let pool = session.pool(&self.config.pool).await.map_err(failed)?;
+            // Where another call is at work, what it knows is new enough.
+            let _busy = session.refresh_pool(&pool).await;
+            let volumes = session.volumes(&pool).await.map_err(failed)?;
+            let domains = domains.into_iter();
+            lines.extend(domains.map(|domain| format!("domain {} {}", domain.name, domain.uuid)));
+            lines.extend(volumes.into_iter().map(|v| format!("volume {}", v.name)));
+        }
         lines.sort();
+        // Both see the same storage.
+        lines.dedup();
         Ok(lines)
     }
 
@@ -267,15 +335,12 @@ impl Harness for Bench {
     }
 
     async fn mutations(&self) -> Offered<Vec<String>> {
-        Ok(self.relay.mutations())
+        Ok(self.relays().flat_map(Relay::mutations).collect())
     }
 
     async fn describe(&self, slot: &Slot) -> Offered<Option<String>> {
-        let session = self.session().await?;
-        let domain = match session.domain(uuid(slot)?).await {
-            Ok(domain) => domain,
-            Err(failure) if failure.kind == Kind::NoDomain => return Ok(None),
-            Err(failure) => return Err(failed(failure)),
+        let Some((session, domain)) = self.find(slot).await? else {
+            return Ok(None);
         };
         let text = session.domain_xml(&domain, xml::INACTIVE).await;
         let text = text.map_err(failed)?;
@@ -318,11 +383,8 @@ impl Harness for Bench {
     }
 
     async fn remove(&self, slot: &Slot) -> Offered {
-        let session = self.session().await?;
-        let domain = match session.domain(uuid(slot)?).await {
-            Ok(domain) => domain,
-            Err(failure) if failure.kind == Kind::NoDomain => return Ok(()),
-            Err(failure) => return Err(failed(failure)),
+        let Some((session, domain)) = self.find(slot).await? else {
+            return Ok(());
         };
         let text = session.domain_xml(&domain, xml::INACTIVE).await;
         let view = DomainView::read(&text.map_err(failed)?).map_err(stumbled)?;
@@ -388,8 +450,41 @@ impl Harness for Bench {
     }
 
     async fn agent(&self, slot: &Slot, agent: Agent) -> Offered {
-        self.relay.set_agent(uuid(slot)?, agent);
+        for relay in self.relays() {
+            relay.set_agent(uuid(slot)?, agent);
+        }
         Ok(())
+    }
+
+    async fn migrate(&self, slot: &Slot) -> Offered<Host> {
+        let Some(beside) = &self.beside else {
+            return Err(Refusal::NotOffered(
+                "move a machine: the bench has one host only",
+            ));
+        };
+        let (from, domain) = self.at(slot).await?;
+        let text = from.domain_xml(&domain, xml::INACTIVE).await;
+        let text = text.map_err(failed)?;
+        let mut to = beside.direct.open(STEP).await.map_err(failed)?;
+        if to.domain(domain.uuid).await.is_ok() {
+            to = self.session().await?;
+        }
+        or_gone(from.destroy(&domain, end()).await)?;
+        let flags = undefine::MANAGED_SAVE | undefine::SNAPSHOTS_METADATA;
+        from.undefine(&domain, flags, end()).await.map_err(failed)?;
+        let moved = to.define(&domain.name, &text, 0, end()).await;
+        let moved = moved.map_err(failed)?;
+        to.start(&moved, end()).await.map_err(failed)?;
+        Ok(Host::new(to.hostname().await.map_err(failed)?))
+    }
+
+    async fn blind_spot(&self) -> Offered {
+        let Some(beside) = &self.beside else {
+            return Err(Refusal::NotOffered(
+                "hide a host: the bench has one host only",
+            ));
+        };
+        beside.relay.set_network(Network::Down).map_err(stumbled)
     }
 
     async fn leave_seed(&self, key: &MachineKey) -> Offered<String> {
@@ -413,7 +508,7 @@ impl Harness for Bench {
     }
 
     async fn lose_answer(&self, landing: Landing) -> Offered {
-        self.relay.lose(landing);
+        self.relay.lose(0, landing);
         Ok(())
     }
 

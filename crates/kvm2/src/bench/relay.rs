@@ -38,7 +38,8 @@ const ANOTHER_HOST: &str = "00000000-0000-4000-8000-0000000000ff";
 #[derive(Default)]
 struct World {
     network: Option<Network>,
-    losing: Option<Landing>,
+    /// What becomes of a mutating request: of the one after so many others.
+    losing: Option<(usize, Landing)>,
     mutations: Vec<String>,
     agents: BTreeMap<Uuid, Agent>,
     macs: BTreeMap<Uuid, String>,
@@ -136,8 +137,8 @@ impl Relay {
         self.shared.world().mutations.clone()
     }
 
-    pub(super) fn lose(&self, landing: Landing) {
-        self.shared.world().losing = Some(landing);
+    pub(super) fn lose(&self, others: usize, landing: Landing) {
+        self.shared.world().losing = Some((others, landing));
     }
 
     pub(super) fn set_network(&self, network: Network) -> io::Result<()> {
@@ -273,7 +274,13 @@ fn note(shared: &Shared, procedure: Procedure, frame: &Frame) -> Option<Landing>
     {
         world.stuck.remove(&uuid);
     }
-    world.losing.take()
+    match world.losing.take()? {
+        (0, landing) => Some(landing),
+        (others, landing) => {
+            world.losing = Some((others - 1, landing));
+            None
+        }
+    }
 }
 
 /// The domain that a call is about: its arguments begin with it.

@@ -110,10 +110,18 @@ pub const fn class(kind: Kind, effect: Effect) -> ErrorClass {
         | Kind::NoNetwork
         | Kind::Unsupported
         | Kind::DescriptionRefused
+        | Kind::CertificateUntrusted
+        | Kind::CertificateExpired
+        | Kind::CertificateForOthers
         | Kind::CertificateInvalid
+        | Kind::HostKeyChanged
+        | Kind::HostKeyUnknown
         | Kind::FilesUnusable => ErrorClass::Permanent,
         Kind::NoRoom => ErrorClass::Capacity,
-        Kind::Unauthenticated | Kind::AccessDenied => ErrorClass::Unauthorized,
+        Kind::Unauthenticated
+        | Kind::AccessDenied
+        | Kind::CertificateRefused
+        | Kind::LoginRefused => ErrorClass::Unauthorized,
         Kind::UnexpectedAnswer => match effect {
             Effect::Reads => ErrorClass::Internal,
             Effect::Changes => ErrorClass::OutcomeUnknown,
@@ -125,14 +133,19 @@ pub const fn class(kind: Kind, effect: Effect) -> ErrorClass {
     }
 }
 
-/// Without line breaks, and not longer than a person reads.
+/// Without line breaks, and not longer than a person reads: what was tried stands at the
+/// beginning, and why it failed at the end.
 fn one_line(text: &str) -> String {
-    const LONGEST: usize = 300;
+    const HEAD: usize = 150;
+    const TAIL: usize = 150;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(LONGEST) {
-        Some((at, _)) => format!("{}...", &line[..at]),
-        None => line,
+    let signs = line.chars().count();
+    if signs <= HEAD + TAIL {
+        return line;
     }
+    let head: String = line.chars().take(HEAD).collect();
+    let tail: String = line.chars().skip(signs - TAIL).collect();
+    format!("{head} ... {tail}")
 }
 
 #[cfg(test)]

@@ -51,8 +51,22 @@ pub enum Kind {
     NotSent,
     /// Sent, and no answer came.
     CutOff,
-    /// The server's certificate is not acceptable.
+    /// Another authority signed the server's certificate.
+    CertificateUntrusted,
+    /// The server's certificate is not valid at this time.
+    CertificateExpired,
+    /// The server's certificate is for another name.
+    CertificateForOthers,
+    /// The server's certificate is not acceptable for another reason.
     CertificateInvalid,
+    /// The server does not accept our certificate.
+    CertificateRefused,
+    /// The host does not let our ssh in.
+    LoginRefused,
+    /// The host shows another ssh key than the known one.
+    HostKeyChanged,
+    /// The host shows an ssh key that nobody vouched for.
+    HostKeyUnknown,
     /// A file with certificates or keys cannot be used.
     FilesUnusable,
     /// The answer has not the shape it should have.
@@ -85,7 +99,14 @@ impl Kind {
             Self::Unclassified => "Unclassified",
             Self::NotSent => "NotSent",
             Self::CutOff => "CutOff",
+            Self::CertificateUntrusted => "CertificateUntrusted",
+            Self::CertificateExpired => "CertificateExpired",
+            Self::CertificateForOthers => "CertificateForOthers",
             Self::CertificateInvalid => "CertificateInvalid",
+            Self::CertificateRefused => "CertificateRefused",
+            Self::LoginRefused => "LoginRefused",
+            Self::HostKeyChanged => "HostKeyChanged",
+            Self::HostKeyUnknown => "HostKeyUnknown",
             Self::FilesUnusable => "FilesUnusable",
             Self::UnexpectedAnswer => "UnexpectedAnswer",
         }

@@ -70,8 +70,18 @@ impl Client {
             connection,
             reads: end.saturating_duration_since(Instant::now()),
         };
-        session.authenticate(self).await?;
-        session.open_driver().await?;
+        let opened = async {
+            session.authenticate(self).await?;
+            session.open_driver().await
+        };
+        if let Err(mut failure) = opened.await {
+            if failure.kind == Kind::CutOff
+                && let Some(words) = self.dialer.last_words().await
+            {
+                failure.said = format!("{} (ssh: {words})", failure.said);
+            }
+            return Err(failure);
+        }
         Ok(Session {
             reads: within,
             ..session

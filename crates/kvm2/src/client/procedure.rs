@@ -101,8 +101,8 @@ procedures! {
     StoragePoolGetXmlDesc = 88 Reads,
     /// Every volume of a pool.
     StoragePoolListAllVolumes = 282 Reads,
-    /// Has a pool look at its directory anew.
-    StoragePoolRefresh = 83 Changes,
+    /// Has a pool look at its directory anew: nothing there is changed.
+    StoragePoolRefresh = 83 Reads,
     /// A volume by its name.
     StorageVolLookupByName = 95 Reads,
     /// A volume's size.

@@ -25,9 +25,8 @@ impl Kvm2 {
                     if self.hosts.len() > 1 {
                         finding.found = format!("{}: {}", host.told(), finding.found);
                     }
-                    if finding.reason == CheckReason::Unreachable {
-                        finding.field = Some(format!("hosts[{index}].uri"));
-                    }
+                    // What names no field of its own is about the way to this host.
+                    finding.field.get_or_insert(format!("hosts[{index}].uri"));
                     finding
                 }));
         }
@@ -102,15 +101,17 @@ async fn base_in_use(call: &Call<'_>, session: &Session, survey: &mut Survey) ->
 }
 
 fn of_trouble(trouble: Trouble) -> CheckFinding {
-    let (reason, found, remedy) = match trouble {
-        Trouble::Failed(failure) => of_failure(failure),
+    let (reason, field, found, remedy) = match trouble {
+        Trouble::Failed(failure) => of_failure(&failure),
         Trouble::Changed(said) => (
             CheckReason::ClusterChanged,
+            None,
             said,
             "compare `hosts` with the hosts",
         ),
         Trouble::Nameless(said) => (
             CheckReason::Unreachable,
+            None,
             said,
             "look at `virsh capabilities` on the host",
         ),
@@ -118,29 +119,71 @@ fn of_trouble(trouble: Trouble) -> CheckFinding {
     CheckFinding {
         reason,
         severity: Severity::Error,
-        field: None,
+        field: field.map(str::to_owned),
         found,
         remedy: remedy.to_owned(),
     }
 }
 
-fn of_failure(failure: Failure) -> (CheckReason, String, &'static str) {
-    let found = failure.to_string();
-    match failure.kind {
-        Kind::CertificateInvalid | Kind::FilesUnusable => (
+/// Why there is no connection: the reason, the field that is about it, what was found, and what
+/// to do.
+fn of_failure(failure: &Failure) -> (CheckReason, Option<&'static str>, String, &'static str) {
+    let (reason, field, remedy) = match failure.kind {
+        Kind::CertificateUntrusted => (
             CheckReason::CertificateInvalid,
-            found,
-            "compare caFile, certFile and keyFile with what the host's libvirt trusts and shows",
+            Some("caFile"),
+            "name the authority that signed the host's certificate",
+        ),
+        Kind::CertificateExpired => (
+            CheckReason::CertificateInvalid,
+            None,
+            "renew the host's certificate and restart its libvirtd, or set the clocks",
+        ),
+        Kind::CertificateForOthers => (
+            CheckReason::CertificateInvalid,
+            None,
+            "name the host as its certificate does, or have it made for this name too",
+        ),
+        Kind::CertificateInvalid => (
+            CheckReason::CertificateInvalid,
+            None,
+            "look at the host's certificate with `certtool -i` or `openssl x509 -text`",
+        ),
+        Kind::FilesUnusable => (
+            CheckReason::CertificateInvalid,
+            Some("caFile, certFile, keyFile"),
+            "give the files in PEM, readable for the user that this runs as",
+        ),
+        Kind::HostKeyChanged => (
+            CheckReason::CertificateInvalid,
+            None,
+            "find out why; where the host was set up anew, remove the old key with `ssh-keygen -R` and log in once by hand",
+        ),
+        Kind::HostKeyUnknown => (
+            CheckReason::CertificateInvalid,
+            None,
+            "compare its fingerprint and log in once by hand as the user that this runs as",
+        ),
+        Kind::CertificateRefused => (
+            CheckReason::Unauthorized,
+            Some("certFile"),
+            "have it signed by the authority that the host trusts, valid now, for clients, and allowed there (`tls_allowed_dn_list`)",
+        ),
+        Kind::LoginRefused => (
+            CheckReason::Unauthorized,
+            None,
+            "`ssh -o BatchMode=yes` must log in there, as the user that this runs as",
         ),
         Kind::Unauthenticated | Kind::AccessDenied => (
             CheckReason::Unauthorized,
-            found,
-            "add this user to the group libvirt, or have the host trust the certificate",
+            None,
+            "add this user to the group libvirt",
         ),
         _ => (
             CheckReason::Unreachable,
-            found,
-            "see that libvirtd runs there, and that the URI names its socket",
+            None,
+            "see that libvirtd runs there, that the URI names its socket, and that the account there may open it",
         ),
-    }
+    };
+    (reason, field, failure.to_string(), remedy)
 }

@@ -27,7 +27,7 @@ impl Kvm2 {
     ) -> Result<Claim> {
         let call = self.call(Operation::Claim, key.name());
         let scan = call.scan().await?;
-        match self.elsewhere(&scan, key, None) {
+        match self.elsewhere_when_new(&scan, key, None) {
             Elsewhere::Nowhere => {}
             Elsewhere::Ours(host, _, mark) => return call.claim_of(key, &scan, host, &mark).await,
             Elsewhere::NotOwned(host, uuid) => {
@@ -46,7 +46,7 @@ impl Kvm2 {
             let said = "every place of this attempt is taken";
             return Err(call.error(ErrorClass::Capacity, said));
         };
-        let host = call.place(&scan, wanted).await?;
+        let host = call.place(&scan, key, wanted).await?;
         let id = host.id().ok_or_else(|| {
             let said = "a host that answered is not known";
             call.error(ErrorClass::Internal, said)
@@ -115,8 +115,13 @@ impl<'a> Call<'a> {
         ))
     }
 
-    /// The host for a new machine.
-    async fn place(&self, scan: &Scan, wanted: &WantedMachine) -> Result<&'a Host> {
+    /// The host for a new machine, among those that answer.
+    async fn place(
+        &self,
+        scan: &Scan,
+        key: &MachineKey,
+        wanted: &WantedMachine,
+    ) -> Result<&'a Host> {
         let provider = self.provider;
         if let [only] = provider.hosts.as_slice() {
             // Room is looked at when it is made.
@@ -124,6 +129,9 @@ impl<'a> Call<'a> {
         }
         let mut candidates = Vec::new();
         for (index, host) in provider.hosts.iter().enumerate() {
+            if scan.silent.iter().any(|(silent, _)| *silent == index) {
+                continue;
+            }
             let session = self.kept(host).await?;
             let memory = session.memory().await.map_err(|f| self.failed(f))?;
             let of_ours = scan.seen.iter().filter(|seen| {
@@ -138,12 +146,16 @@ impl<'a> Call<'a> {
                 host: index,
                 memory: free_memory(&provider.config, memory),
                 machines: of_ours.count(),
+                has_namesake: scan
+                    .seen
+                    .iter()
+                    .any(|seen| seen.host == index && seen.domain.name == key.name()),
             });
         }
         let needed = u64::from(wanted.size.memory_mib) << 20;
         let chosen = placement::choose(&candidates, needed).ok_or_else(|| {
             let said = format!(
-                "no host has {} MiB of memory free beside the reserve",
+                "no host that answers has {} MiB of memory free beside the reserve",
                 wanted.size.memory_mib
             );
             self.error(ErrorClass::Capacity, said)

@@ -79,7 +79,16 @@ impl Creation<'_> {
         match (next, machine) {
             (Next::Done, _) => Ok(Progress::Done),
             (Next::Wait(step), _) => Ok(call.in_progress(step, SOON)),
-            (Next::MakeVolumes, machine) => self.make_volumes(machine.as_ref()).await,
+            (Next::MakeVolumes, machine) => {
+                let made = self.make_volumes(machine.as_ref()).await?;
+                match (made, machine) {
+                    // Defined at once: its place shows a machine from here on, also to a look
+                    // that another host's silence keeps from ever saying "absent".
+                    (None, None) => self.define().await,
+                    (None, Some(_)) => Ok(call.in_progress("its volumes are made", AT_ONCE)),
+                    (Some(progress), _) => Ok(progress),
+                }
+            }
             (Next::Define, _) => self.define().await,
             (Next::Start, Some(machine)) => self.start(&machine).await,
             (Next::Start, None) => {
@@ -96,7 +105,12 @@ impl Creation<'_> {
             if std::ptr::eq(host, self.host) {
                 continue;
             }
-            let session = call.kept(host).await?;
+            let session = match call.kept(host).await {
+                Ok(session) => session,
+                // What nobody has seen was moved by nobody.
+                Err(_) if self.claim.standing < Standing::Seen => continue,
+                Err(error) => return Err(error),
+            };
             let Some(machine) = call.look(&session, host, self.uuid).await? else {
                 continue;
             };
@@ -188,7 +202,13 @@ impl Creation<'_> {
         let call = &self.call;
         let provider = call.provider;
         let scan = call.scan().await?;
-        match provider.elsewhere(&scan, self.key, Some((self.host, self.uuid))) {
+        let place = Some((self.host, self.uuid));
+        let elsewhere = if self.claim.standing < Standing::Seen {
+            provider.elsewhere_when_new(&scan, self.key, place)
+        } else {
+            provider.elsewhere(&scan, self.key, place)
+        };
+        match elsewhere {
             Elsewhere::Nowhere => {}
             Elsewhere::Ours(host, uuid, _) => {
                 let said = format!(
@@ -271,7 +291,8 @@ impl Creation<'_> {
         Err(call.error(ErrorClass::Permanent, said))
     }
 
-    async fn make_volumes(&self, machine: Option<&Machine<'_>>) -> Result<Progress> {
+    /// Disk and seed; `None` once both are whole.
+    async fn make_volumes(&self, machine: Option<&Machine<'_>>) -> Result<Option<Progress>> {
         let call = &self.call;
         let survey = self.preconditions().await?;
         let mac = self.mac(machine)?;
@@ -280,10 +301,12 @@ impl Creation<'_> {
             .await?;
         let pool = call.pool(&self.session, self.pool_name()).await?;
         if !self.make_disk(&pool, &survey).await? || !self.make_seed(&pool, &seed).await? {
-            return Ok(call.in_progress("another call makes its volumes", SOON));
+            return Ok(Some(
+                call.in_progress("another call makes its volumes", SOON),
+            ));
         }
         call.provider.hints().seed_written(self.uuid, self.wanted);
-        Ok(call.in_progress("its volumes are made", AT_ONCE))
+        Ok(None)
     }
 
     /// False where someone else made it in between.
@@ -306,7 +329,8 @@ impl Creation<'_> {
                 return Ok(true);
             }
             // Never started, so nothing of worth is on it.
-            self.delete(&volume).await?;
+            call.delete_volume(&self.session, &volume, self.permit)
+                .await?;
         }
         let format = base.format.as_deref().unwrap_or("qcow2");
         let xml = domain_xml::overlay(&name, bytes, &base.path, format);
@@ -322,7 +346,8 @@ impl Creation<'_> {
             let size = self.session.volume_size(volume).await;
             let size = size.map_err(|f| call.failed(f))?;
             if size.capacity != seed.len() as u64 {
-                self.delete(volume).await?;
+                call.delete_volume(&self.session, volume, self.permit)
+                    .await?;
                 there = None;
             }
         }
@@ -363,20 +388,11 @@ impl Creation<'_> {
             Ok(volume) => Ok(Some(volume)),
             Err(failure) if failure.kind == Kind::VolumeTaken => {
                 // It may be a file that the pool does not know of.
-                let last = call.may(self.permit)?;
-                let refreshed = self.session.refresh_pool(pool, last).await;
+                let refreshed = self.session.refresh_pool(pool).await;
                 refreshed.map_err(|f| call.failed(f))?;
                 Ok(None)
             }
             Err(failure) => Err(call.failed(failure)),
-        }
-    }
-
-    async fn delete(&self, volume: &Volume) -> Result<()> {
-        let last = self.call.may(self.permit)?;
-        match self.session.delete_volume(volume, last).await {
-            Err(failure) if failure.kind != Kind::NoVolume => Err(self.call.failed(failure)),
-            _ => Ok(()),
         }
     }
 
@@ -425,6 +441,7 @@ impl Creation<'_> {
         };
         let xml = domain_xml::render(&spec);
         self.permit.ask_creating(call.operation, &call.target)?;
+        self.host.gets(self.key);
         let last = self.permit.not_after();
         match self.session.define(self.key.name(), &xml, 0, last).await {
             Ok(_) => Ok(call.in_progress("it is defined", AT_ONCE)),

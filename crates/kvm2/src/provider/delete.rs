@@ -219,6 +219,8 @@ impl<'a> Deletion<'a> {
                 }
                 _ => call.pool(session, name).await?,
             };
+            // A file that came behind its back is ours to delete, too.
+            call.look_anew(session, &pool).await;
             let volumes = session.volumes(&pool).await.map_err(|f| call.failed(f))?;
             let mut ours: Vec<_> = volumes
                 .into_iter()
@@ -232,13 +234,7 @@ impl<'a> Deletion<'a> {
             // The seed last: while it is there, everyone can see that something is left.
             ours.sort_by_key(|(kind, volume)| (*kind == VolumeKind::Seed, volume.name.clone()));
             for (_, volume) in ours {
-                let last = call.may(self.permit)?;
-                match session.delete_volume(&volume, last).await {
-                    Err(failure) if failure.kind != Kind::NoVolume => {
-                        return Err(call.failed(failure));
-                    }
-                    _ => {}
-                }
+                call.delete_volume(session, &volume, self.permit).await?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::{
     power::Power,
     scan::Elsewhere,
 };
-use crate::client::{Kind, Session};
+use crate::client::Session;
 use egress_core::{
     Claim, Host as HostName, MachineKey, Mark, ProxyId, Standing,
     machine::{ConfigHash, MachineState, ObservedMachine, StopReason, Whose},
@@ -160,13 +160,16 @@ impl<'a> Look<'a> {
         let disk = call
             .provider
             .volume(self.key, mark.attempt, VolumeKind::Disk);
-        match session.volume(&pool, &disk).await {
-            Ok(_) => {}
-            Err(failure) if failure.kind == Kind::NoVolume => {
-                tracing::warn!(domain = %self.uuid, disk, "its disk is gone: it can only be replaced");
-                return Ok(MachineState::Stopped(StopReason::NeverReported));
-            }
-            Err(failure) => return Err(call.failed(failure)),
+        let mut found = call.find_volume(session, &pool, &disk).await?;
+        if found.is_none() {
+            // The pool may not know of it yet, as where it was moved to.
+            let anew = session.refresh_pool(&pool).await;
+            anew.map_err(|failure| call.failed(failure))?;
+            found = call.find_volume(session, &pool, &disk).await?;
+        }
+        if found.is_none() {
+            tracing::warn!(domain = %self.uuid, disk, "its disk is gone: it can only be replaced");
+            return Ok(MachineState::Stopped(StopReason::NeverReported));
         }
         Ok(MachineState::Stopped(if machine.power == Power::Crashed {
             StopReason::Crashed

@@ -5,8 +5,12 @@
 
 use super::descriptions::host_uuid;
 use crate::client::{Client, Failure, Session};
-use egress_core::{ClusterId, Host as HostName};
-use std::{sync::OnceLock, time::Duration};
+use egress_core::{ClusterId, Host as HostName, MachineKey};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 use tokio::time::{Instant, timeout_at};
 
 /// How many guests of one host are asked at once: libvirtd has twenty workers, and a deaf agent
@@ -36,6 +40,8 @@ pub(super) struct Host {
     pub(super) client: Client,
     id: OnceLock<HostId>,
     kept: tokio::sync::Mutex<Option<Session>>,
+    /// Whose machines it had at the last complete look, by name; `None` before the first.
+    had: Mutex<Option<BTreeSet<String>>>,
     pub(super) agents: tokio::sync::Semaphore,
 }
 
@@ -45,6 +51,7 @@ impl Host {
             client,
             id: OnceLock::new(),
             kept: tokio::sync::Mutex::default(),
+            had: Mutex::default(),
             agents: tokio::sync::Semaphore::new(AGENTS_AT_ONCE),
         }
     }
@@ -52,6 +59,26 @@ impl Host {
     /// Who it is, once it has answered.
     pub(super) fn id(&self) -> Option<&HostId> {
         self.id.get()
+    }
+
+    /// What a complete look at it showed.
+    pub(super) fn looked_at(&self, names: BTreeSet<String>) {
+        *self.had.lock().unwrap_or_else(PoisonError::into_inner) = Some(names);
+    }
+
+    /// A machine of this key is about to be there.
+    pub(super) fn gets(&self, key: &MachineKey) {
+        let mut had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(had) = had.as_mut() {
+            had.insert(key.name().to_owned());
+        }
+    }
+
+    /// Whether it was looked at whole in this process's life, and had nothing of this key. Only
+    /// this process makes machines since.
+    pub(super) fn had_nothing_of(&self, key: &MachineKey) -> bool {
+        let had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
+        had.as_ref().is_some_and(|had| !had.contains(key.name()))
     }
 
     /// Its name for people: as it says, else its URI.

@@ -57,7 +57,9 @@ impl Kvm2 {
             let key = MachineKey::new(mark.uid.clone());
             let name = |kind| volume_name(&prefix, key.name(), mark.attempt, kind);
             for kind in [VolumeKind::Disk, VolumeKind::Seed] {
-                used.insert((seen.host, name(kind)));
+                // On whichever host they are: pools of one name may be one and the same storage,
+                // and what a machine left where it was moved from goes with it.
+                used.insert(name(kind));
             }
             let seed =
                 Some(name(VolumeKind::Seed)).filter(|seed| volumes[seen.host].contains(seed));
@@ -80,12 +82,12 @@ impl Kvm2 {
             });
         }
         let mut left = BTreeSet::new();
-        for (host, names) in volumes.iter().enumerate() {
+        for names in &volumes {
             for name in names {
                 let Some(OwnVolume { machine, .. }) = own_volume(name, &prefix) else {
                     continue;
                 };
-                if !used.contains(&(host, name.clone())) && left.insert(name) {
+                if !used.contains(name) && left.insert(name) {
                     listing.leftovers.push(Leftover {
                         volume: SeedVolume {
                             name: name.clone(),

@@ -100,11 +100,28 @@ impl Kvm2 {
         }
     }
 
+    /// Whose machines it makes.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// The same provider, whose waits are so much shorter.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub(crate) fn at_speed(mut self, speed: f64) -> Self {
         self.pace = Pace::times(speed);
+        self
+    }
+
+    /// The same provider with another program in the place of `ssh`.
+    #[cfg(feature = "conformance")]
+    #[must_use]
+    pub fn with_ssh(mut self, program: &std::path::Path) -> Self {
+        let dialed = self.hosts.iter().map(|host| {
+            let dialer = Dialer::new(host.client.uri().clone(), self.config.tls_files());
+            hosts::Host::new(Client::new(dialer.with_ssh(program.to_owned())))
+        });
+        self.hosts = dialed.collect();
         self
     }
 

@@ -9,17 +9,21 @@ pub(super) struct Candidate {
     pub(super) memory: u64,
     /// How many machines of ours it has.
     pub(super) machines: usize,
+    /// Whether a domain of someone else has the new machine's name there.
+    pub(super) has_namesake: bool,
 }
 
 /// The host with the fewest machines of ours among those with enough memory; where that is
-/// equal the one with more memory, then as configured. `needed` is in bytes.
+/// equal the one with more memory, then as configured. One where the name is taken is the last
+/// choice: nothing can be made there before someone has made room. `needed` is in bytes.
 pub(super) fn choose(candidates: &[Candidate], needed: u64) -> Option<usize> {
     candidates
         .iter()
         .filter(|candidate| candidate.memory >= needed)
         .min_by_key(|candidate| {
             let more_first = std::cmp::Reverse(candidate.memory);
-            (candidate.machines, more_first, candidate.host)
+            let Candidate { machines, host, .. } = *candidate;
+            (candidate.has_namesake, machines, more_first, host)
         })
         .map(|candidate| candidate.host)
 }
@@ -34,6 +38,7 @@ mod tests {
             host,
             memory,
             machines,
+            has_namesake: false,
         };
         let hosts = [host(0, 2, 9), host(1, 1, 2), host(2, 2, 10)];
         assert_eq!(choose(&hosts, 1), Some(1));
@@ -41,5 +46,9 @@ mod tests {
         assert_eq!(choose(&hosts, 11), None);
         assert_eq!(choose(&[host(0, 1, 5), host(1, 1, 5)], 5), Some(0));
         assert_eq!(choose(&[], 0), None);
+        let mut taken = host(0, 0, 9);
+        taken.has_namesake = true;
+        assert_eq!(choose(&[taken.clone(), host(1, 5, 9)], 1), Some(1));
+        assert_eq!(choose(&[taken], 1), Some(0));
     }
 }

@@ -121,6 +121,23 @@ impl Kvm2 {
         }
     }
 
+    /// The same for a machine that nobody has seen yet. A host that is silent now cannot have it
+    /// where it was looked at before in this process's life and had nothing of the key: so one
+    /// dead host does not stop all others.
+    pub(super) fn elsewhere_when_new(
+        &self,
+        scan: &Scan,
+        key: &MachineKey,
+        except: Option<(&Host, Uuid)>,
+    ) -> Elsewhere {
+        let found = self.elsewhere(scan, key, except);
+        let mut silent = scan.silent.iter().map(|(host, _)| &self.hosts[*host]);
+        if matches!(found, Elsewhere::Silent(_)) && silent.all(|host| host.had_nothing_of(key)) {
+            return Elsewhere::Nowhere;
+        }
+        found
+    }
+
     /// Hosts that do not answer, for people.
     pub(super) fn told_silent(&self, silent: &[(usize, String)]) -> String {
         let told = silent
@@ -153,13 +170,17 @@ impl Call<'_> {
         let mut first: Option<Error> = None;
         for (host, look) in looks.into_iter().enumerate() {
             match look {
-                Ok(domains) => scan
-                    .seen
-                    .extend(
-                        domains
-                            .into_iter()
-                            .map(|(domain, text)| Seen { host, domain, text }),
-                    ),
+                Ok(domains) => {
+                    let names = domains.iter().flat_map(|(domain, text)| {
+                        let mark = text.as_deref().and_then(Mark::find);
+                        let marked = mark.map(|mark| MachineKey::new(mark.uid).name().to_owned());
+                        [Some(domain.name.clone()), marked]
+                    });
+                    hosts[host].looked_at(names.flatten().collect());
+                    let seen = domains.into_iter();
+                    scan.seen
+                        .extend(seen.map(|(domain, text)| Seen { host, domain, text }));
+                }
                 Err(error) => {
                     scan.silent.push((host, error.said().to_owned()));
                     first.get_or_insert(error);

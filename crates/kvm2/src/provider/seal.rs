@@ -7,8 +7,9 @@ use super::{
     look::Machine,
     names::{VolumeKind, own_volume},
     power::Power,
+    scan::Elsewhere,
 };
-use crate::client::{Kind, Session, affect, device};
+use crate::client::{Session, affect, device};
 use egress_core::{Claim, ErrorClass, MachineKey, Standing, machine::Whose};
 use egress_provider::{Operation, Permit, Progress, Result};
 use std::time::Duration;
@@ -21,9 +22,20 @@ impl Kvm2 {
         permit: &Permit,
     ) -> Result<Progress> {
         let (call, uuid) = self.call_at(Operation::Seal, claim)?;
-        let host = call.home(claim).await?;
-        let session = call.fresh(host).await?;
-        let Some(machine) = call.look(&session, host, uuid).await? else {
+        let home = call.home(claim).await?;
+        let mut session = call.fresh(home).await?;
+        let mut machine = call.look(&session, home, uuid).await?;
+        if machine.is_none() {
+            // It may have been moved.
+            let scan = call.scan().await?;
+            if let Elsewhere::Ours(host, found, _) = self.elsewhere(&scan, key, None)
+                && found == uuid
+            {
+                session = call.fresh(&self.hosts[host]).await?;
+                machine = call.look(&session, &self.hosts[host], uuid).await?;
+            }
+        }
+        let Some(machine) = machine else {
             let said = "no domain can be seen at its UUID: it is looked for again";
             return Err(call.error(ErrorClass::Busy, said));
         };
@@ -46,23 +58,38 @@ impl Kvm2 {
             return Err(call.error(ErrorClass::Busy, said));
         }
         call.take_out(&session, &machine, key, permit).await?;
-        let pool = call.pool(&session, self.pool_of(claim)).await?;
-        for attempt in [claim.attempt, mark.attempt] {
-            let name = self.volume(key, attempt, VolumeKind::Seed);
-            let Some(volume) = call.find_volume(&session, &pool, &name).await? else {
-                continue;
-            };
-            let last = call.may(permit)?;
-            match session.delete_volume(&volume, last).await {
-                Err(failure) if failure.kind != Kind::NoVolume => return Err(call.failed(failure)),
-                _ => {}
-            }
+        if !std::ptr::eq(machine.host, home) {
+            // The seed was made at home, and may lie there as well.
+            let at_home = call.fresh(home).await?;
+            call.delete_seeds(&at_home, key, claim, mark.attempt, permit)
+                .await?;
         }
+        call.delete_seeds(&session, key, claim, mark.attempt, permit)
+            .await?;
         Ok(Progress::Done)
     }
 }
 
 impl Call<'_> {
+    async fn delete_seeds(
+        &self,
+        session: &Session,
+        key: &MachineKey,
+        claim: &Claim,
+        marked: u32,
+        permit: &Permit,
+    ) -> Result<()> {
+        let provider = self.provider;
+        let pool = self.pool(session, provider.pool_of(claim)).await?;
+        for attempt in [claim.attempt, marked] {
+            let name = provider.volume(key, attempt, VolumeKind::Seed);
+            if let Some(volume) = self.find_volume(session, &pool, &name).await? {
+                self.delete_volume(session, &volume, permit).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Empties every drive that holds a seed of the key, now and for each start after it.
     async fn take_out(
         &self,

@@ -10,7 +10,7 @@ use egress_core::{
     machine::WantedMachine,
     proxy_config::{DEFAULT_PORT, Limits, ProxydConfig},
 };
-use egress_provider::Result;
+use egress_provider::{Permit, Result};
 use egress_seed::Seed;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -100,6 +100,28 @@ impl Call<'_> {
         }
         let said = format!("the storage pool {name} is not active: run `virsh pool-start {name}`");
         Err(self.error(ErrorClass::Transient, said))
+    }
+
+    /// Deletes a volume; one that is gone is as well.
+    pub(super) async fn delete_volume(
+        &self,
+        session: &Session,
+        volume: &Volume,
+        permit: &Permit,
+    ) -> Result<()> {
+        let last = self.may(permit)?;
+        match session.delete_volume(volume, last).await {
+            Err(failure) if failure.kind != Kind::NoVolume => Err(self.failed(failure)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a pool look at its directory anew. Others may work on it, and some storage cannot be
+    /// read just now: then what it knew has to do.
+    pub(super) async fn look_anew(&self, session: &Session, pool: &Pool) {
+        if let Err(failure) = session.refresh_pool(pool).await {
+            tracing::debug!(pool = pool.name, said = %failure, "a pool is not looked at anew");
+        }
     }
 
     /// A volume, if it is there.

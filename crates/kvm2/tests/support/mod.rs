@@ -1,7 +1,9 @@
 //! A real libvirtd, as `cargo xtask libvirt-up` runs it, and machines without an operating system.
 
+pub mod host;
+
 use egress_core::{
-    Claim, Identity, MachineKey, Standing,
+    Claim, ClusterId, Identity, MachineKey, Slot, Standing,
     machine::{ConfigHash, MachineSize, MachineState, ObservedMachine, WantedMachine},
     proxy_config::{Auth, ProxySettings, Verifier},
 };
@@ -10,7 +12,7 @@ use egress_kvm2::{
     client::{Client, Dialer, HostUri, Session, TlsFiles},
 };
 use egress_provider::{Permit, Progress, Provider, Result};
-use std::{env, io::Write, path::PathBuf, time::Duration};
+use std::{env, io::Write, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Long enough for everything here on a busy host.
@@ -76,16 +78,23 @@ impl Ground {
 
     /// The configuration of a provider here.
     pub async fn config(&self) -> Config {
+        self.config_of(&[&self.uri]).await
+    }
+
+    /// The same with these hosts.
+    pub async fn config_of(&self, hosts: &[&HostUri]) -> Config {
+        let hosts: Vec<_> = hosts
+            .iter()
+            .map(|uri| serde_json::json!({"uri": uri}))
+            .collect();
         let config = serde_json::json!({
-            "hosts": [{"uri": self.uri}],
+            "hosts": hosts,
             "baseImage": self.empty_image().await,
             "domainType": "qemu",
             "guestAgent": "baked",
             "reserve": {"storagePercent": 0, "memoryMiB": 0},
         });
-        let config: Config = serde_json::from_value(config).expect("a configuration");
-        assert_eq!(config.validate("kvm2"), []);
-        config
+        serde_json::from_value(config).expect("a configuration")
     }
 }
 
@@ -93,23 +102,46 @@ pub fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
+/// A provider of an installation that nobody else has.
+pub fn provider(config: Config) -> Kvm2 {
+    let run = uuid::Uuid::new_v4().simple().to_string();
+    let identity = Identity {
+        installation: format!("test-{}", &run[..8]).parse().expect("a name"),
+        writer: None,
+    };
+    Kvm2::new("kvm-a".parse().expect("a name"), identity, config, None)
+}
+
+/// The same as another process is it: it remembers nothing.
+pub fn again(provider: &Kvm2, config: Config) -> Kvm2 {
+    let identity = provider.identity().clone();
+    Kvm2::new(provider.name().clone(), identity, config, None)
+}
+
 /// A provider, and one machine of it.
 pub struct Machine {
-    pub provider: Kvm2,
+    pub provider: Arc<Kvm2>,
     pub key: MachineKey,
     pub wanted: WantedMachine,
     pub claim: Claim,
 }
 
 impl Machine {
-    /// With a claim, and not made yet.
+    /// With a claim of a provider of its own, and not made yet.
     pub async fn claimed(name: &str, config: Config) -> Self {
+        Self::of(&Arc::new(provider(config)), name).await
+    }
+
+    /// With a claim of this provider, and not made yet.
+    pub async fn of(provider: &Arc<Kvm2>, name: &str) -> Self {
+        let mut machine = Self::wished(provider, name);
+        machine.claim().await.expect("a place");
+        machine
+    }
+
+    /// Without a claim worth anything.
+    pub fn wished(provider: &Arc<Kvm2>, name: &str) -> Self {
         let run = uuid::Uuid::new_v4().simple().to_string();
-        let identity = Identity {
-            installation: format!("faults-{}", &run[..8]).parse().expect("a name"),
-            writer: None,
-        };
-        let provider = Kvm2::new("kvm-a".parse().expect("a name"), identity, config, None);
         let key = MachineKey::new(format!("{name}-{}", &run[..8]).parse().expect("a UID"));
         let wanted = WantedMachine {
             proxy: format!("default/{name}").parse().expect("a name"),
@@ -129,14 +161,31 @@ impl Machine {
             config_hash: ConfigHash::of(name.as_bytes()),
             user_data: None,
         };
-        let claim = provider.claim(&key, &wanted, 1, &[]).await;
-        let claim = claim.expect("a place");
+        let claim = Claim {
+            provider: provider.name().clone(),
+            cluster: ClusterId::new(""),
+            slot: Slot::new(""),
+            host: None,
+            attempt: 1,
+            standing: Standing::Unsent,
+            handles: Vec::new(),
+            mac: None,
+            seed: None,
+            unsettled: false,
+            retiring: None,
+        };
         Self {
-            provider,
+            provider: provider.clone(),
             key,
             wanted,
             claim,
         }
+    }
+
+    /// Asks for a place.
+    pub async fn claim(&mut self) -> Result<()> {
+        self.claim = self.provider.claim(&self.key, &self.wanted, 1, &[]).await?;
+        Ok(())
     }
 
     fn permit(&self) -> Permit {
@@ -181,13 +230,28 @@ impl Machine {
         }
     }
 
-    /// Deletes it, and sees to it that nothing of it is left.
+    pub async fn delete(&self) -> Result<Progress> {
+        let permit = self.permit();
+        self.provider.delete(&self.key, &self.claim, &permit).await
+    }
+
+    pub async fn seal(&self) -> Result<Progress> {
+        let permit = self.permit();
+        self.provider.seal(&self.key, &self.claim, &permit).await
+    }
+
+    /// Deletes it, and sees to it that nothing of its provider's is left.
     pub async fn down(&self) {
+        self.gone().await;
+        let listing = self.provider.list(&[]).await.expect("a listing");
+        assert_eq!(listing, egress_provider::Listing::default());
+    }
+
+    /// Deletes it.
+    pub async fn gone(&self) {
         let end = soon();
         loop {
-            let permit = self.permit();
-            let sent = self.provider.delete(&self.key, &self.claim, &permit).await;
-            match sent {
+            match self.delete().await {
                 Ok(Progress::Done) => break,
                 Ok(Progress::InProgress { recheck, .. }) => tokio::time::sleep(recheck).await,
                 Err(error) => {
@@ -198,8 +262,6 @@ impl Machine {
             assert!(Instant::now() < end, "delete does not come to an end");
         }
         assert_eq!(self.state().await, MachineState::Absent);
-        let listing = self.provider.list(&[]).await.expect("a listing");
-        assert_eq!(listing, egress_provider::Listing::default());
     }
 
     /// The UUID of its domain.

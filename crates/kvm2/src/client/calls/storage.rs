@@ -2,7 +2,7 @@
 
 use super::{MOST, uuid};
 use crate::client::{
-    Failure, Session, UPLOAD_DEADLINE,
+    CHANGE_DEADLINE, Failure, Session, UPLOAD_DEADLINE,
     connection::Deadlines,
     procedure::Procedure,
     xdr::{Malformed, Reader, Writer},
@@ -149,15 +149,17 @@ impl Session {
             .await
     }
 
-    /// Has the pool look at its directory anew. After `last` it is not sent, as below.
-    pub async fn refresh_pool(&self, pool: &Pool, last: Instant) -> Result<(), Failure> {
+    /// Has the pool look at its directory anew, which may take longer than other reads.
+    pub async fn refresh_pool(&self, pool: &Pool) -> Result<(), Failure> {
         let procedure = Procedure::StoragePoolRefresh;
         let arguments = pool.arguments().u32(0);
-        self.change(procedure, &pool.name, arguments, last, |_| Ok(()))
+        let deadlines = Deadlines::within(CHANGE_DEADLINE);
+        self.connection
+            .call(procedure, &pool.name, arguments, deadlines, |_| Ok(()))
             .await
     }
 
-    /// Makes a volume from its description.
+    /// Makes a volume from its description. After `last` it is not sent, as below.
     pub async fn create_volume(
         &self,
         pool: &Pool,

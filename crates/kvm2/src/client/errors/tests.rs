@@ -156,6 +156,19 @@ fn what_is_not_known_may_have_had_its_effect_if_it_was_to_have_one() {
 }
 
 #[test]
+fn a_long_error_keeps_what_was_tried_and_why_it_failed() {
+    let path = "/a/long/folder".repeat(30);
+    let message = format!(
+        "internal error: Child process (/usr/bin/qemu-img create {path}) unexpected exit status 1: qemu-img: {path}: Could not create: No space left on device"
+    );
+    let error = ServerError { code: 1, message };
+    let failure = error.failure(Procedure::StorageVolCreateXml, "a");
+    assert_eq!(failure.class, ErrorClass::Capacity);
+    assert!(failure.said.starts_with("internal error: Child process"));
+    assert!(failure.said.ends_with("No space left on device"));
+}
+
+#[test]
 fn an_error_is_read_from_the_beginning_of_its_body() {
     use crate::client::xdr::Writer;
     let body = Writer::new()

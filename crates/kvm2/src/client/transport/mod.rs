@@ -100,9 +100,18 @@ impl Dialer {
                     socket: socket.as_deref().unwrap_or(Path::new(SOCKETS[0])),
                 };
                 let stream = self.tunnel.connect(&target).await;
-                let stream = stream.map_err(|said| self.failure(Kind::NotSent, said))?;
+                let stream = stream.map_err(|(kind, said)| self.failure(kind, said))?;
                 Ok(Box::new(stream))
             }
+        }
+    }
+
+    /// What the way there had to say about a stream that ended before its first answer: `ssh`
+    /// takes a connection before it knows whether the other side lets it through.
+    pub async fn last_words(&self) -> Option<String> {
+        match self.uri.transport() {
+            Transport::Ssh { .. } => self.tunnel.last_words().await,
+            Transport::Unix(_) | Transport::Tls { .. } => None,
         }
     }
 

@@ -2,30 +2,53 @@
 //!
 //! `ssh -L LOCAL:REMOTE` needs nothing on the other side but an account that may open
 //! libvirt's socket, and makes each further connection a matter of milliseconds. It asks no
-//! questions (`BatchMode`), ends when the host falls silent, and ends with this process.
+//! questions (`BatchMode`), ends when the host falls silent, and ends with this process, also
+//! when that is killed: a shell keeps it, and hears by a pipe when its owner is gone.
 
+use crate::client::failure::Kind;
 use std::{
     ffi::OsString,
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
     io::AsyncReadExt,
     net::UnixStream,
-    process::{Child, Command},
+    process::{Child, ChildStdin, Command},
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
 
 /// How long `ssh` may take until the forwarded socket is there.
 const LOGIN: Duration = Duration::from_secs(20);
-/// How often that is looked at.
+/// How long `ssh` may take to say why it ended a connection.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How often either is looked at.
 const POLL: Duration = Duration::from_millis(20);
-/// How much of what `ssh` complains is kept, in bytes.
-const COMPLAINTS: u64 = 4096;
+/// How much of what `ssh` complains is kept, in bytes: the last words.
+const COMPLAINTS: usize = 4096;
+
+/// Runs `ssh`, and ends it when the input closes. The watcher goes first when `ssh` ends by
+/// itself: its number may be another's by the time the input closes.
+const KEEPER: &str = r#"
+exec 3<&0
+"$@" 3<&- </dev/null &
+ssh=$!
+{ read -r _ <&3; kill "$ssh"; } 2>/dev/null &
+watcher=$!
+exec 3<&- </dev/null
+wait "$ssh"
+code=$?
+kill "$watcher" 2>/dev/null
+exit "$code"
+"#;
+
+/// What `ssh` could not do, and its words.
+type Trouble = (Kind, String);
 
 /// Where to.
 pub(super) struct Target<'a> {
@@ -45,10 +68,30 @@ pub struct Tunnel {
 #[derive(Debug)]
 struct Running {
     child: Child,
+    /// Open as long as `ssh` is wanted.
+    _input: Option<ChildStdin>,
     socket: PathBuf,
-    complaints: JoinHandle<String>,
+    complaints: Complaints,
+    listening: JoinHandle<()>,
     /// Removed with the socket in it.
     _directory: tempfile::TempDir,
+}
+
+/// The last words of an `ssh`.
+#[derive(Clone, Debug, Default)]
+struct Complaints(Arc<Mutex<Vec<u8>>>);
+
+impl Complaints {
+    fn heard(&self, words: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(words);
+        let surplus = kept.len().saturating_sub(COMPLAINTS);
+        kept.drain(..surplus);
+    }
+    fn text(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&kept).into_owned()
+    }
 }
 
 impl Tunnel {
@@ -60,18 +103,19 @@ impl Tunnel {
         }
     }
 
-    pub(super) async fn connect(&self, target: &Target<'_>) -> Result<UnixStream, String> {
+    pub(super) async fn connect(&self, target: &Target<'_>) -> Result<UnixStream, Trouble> {
+        let not_sent = |said: String| (Kind::NotSent, said);
         let mut running = self.running.lock().await;
         if let Some(known) = running.as_mut()
             && matches!(known.child.try_wait(), Ok(None))
         {
             let stream = UnixStream::connect(&known.socket).await;
-            return stream.map_err(|e| format!("the forwarded socket: {e}"));
+            return stream.map_err(|e| not_sent(format!("the forwarded socket: {e}")));
         }
         *running = None;
         let mut fresh = self.start(target).map_err(|e| {
             let program = self.program.display();
-            format!("{program} cannot be started: {e}")
+            not_sent(format!("{program} cannot be started: {e}"))
         })?;
         let end = Instant::now() + LOGIN;
         loop {
@@ -79,14 +123,27 @@ impl Tunnel {
                 *running = Some(fresh);
                 return Ok(stream);
             }
-            if let Ok(Some(status)) = fresh.child.try_wait() {
-                let told = timeout(Duration::from_secs(1), fresh.complaints).await;
-                let told = told.ok().and_then(Result::ok).unwrap_or_default();
-                let last = told.lines().rfind(|line| !line.trim().is_empty());
-                return Err(format!("ssh ended ({status}): {}", last.unwrap_or("")));
+            if matches!(fresh.child.try_wait(), Ok(Some(_))) {
+                // Its words are all there once they end.
+                let _ended = timeout(Duration::from_secs(1), &mut fresh.listening).await;
+                return Err(refusal(&fresh.complaints.text()));
             }
             if Instant::now() >= end {
-                return Err("ssh made no connection in 20 s".to_owned());
+                return Err(not_sent("ssh made no connection in 20 s".to_owned()));
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// What the running `ssh` said last, where it says anything soon.
+    pub(super) async fn last_words(&self) -> Option<String> {
+        let complaints = self.running.lock().await.as_ref()?.complaints.clone();
+        let end = Instant::now() + LAST_WORDS;
+        loop {
+            let told = complaints.text();
+            let last = told.lines().rev().find_map(plain);
+            if last.is_some() || Instant::now() >= end {
+                return last;
             }
             sleep(POLL).await;
         }
@@ -99,30 +156,68 @@ impl Tunnel {
         let inside = directory.path().join("s");
         std::fs::DirBuilder::new().mode(0o700).create(&inside)?;
         let socket = inside.join("sock");
-        let mut child = Command::new(&self.program)
+        let mut child = Command::new("sh")
+            .args(["-c", KEEPER, "sh"])
+            .arg(&self.program)
             .args(arguments(target, &socket))
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
         let stderr = child.stderr.take();
-        let complaints = tokio::spawn(async move {
-            let mut told = Vec::new();
+        let complaints = Complaints::default();
+        let heard = complaints.clone();
+        let listening = tokio::spawn(async move {
+            let mut words = [0; 1024];
             if let Some(mut stderr) = stderr {
-                let _ = (&mut stderr).take(COMPLAINTS).read_to_end(&mut told).await;
-                // More than that is read so that ssh does not wait, and thrown away.
-                let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+                while let Ok(count @ 1..) = stderr.read(&mut words).await {
+                    heard.heard(&words[..count]);
+                }
             }
-            String::from_utf8_lossy(&told).into_owned()
         });
         Ok(Running {
+            _input: child.stdin.take(),
             child,
             socket,
             complaints,
+            listening,
             _directory: directory,
         })
     }
+}
+
+/// A line with words in it.
+fn plain(line: &str) -> Option<String> {
+    let line = line.trim();
+    let is_banner = line.starts_with('@') || line.is_empty();
+    (!is_banner).then(|| line.to_owned())
+}
+
+/// What the last words of an `ssh` that made no connection mean: OpenSSH's, as `ssh.c`,
+/// `sshconnect.c` and `sshconnect2.c` write them.
+fn refusal(told: &str) -> Trouble {
+    let find = |text: &str| told.lines().find(|line| line.contains(text));
+    let line = |text: &str| find(text).and_then(plain).unwrap_or_default();
+    if find("REMOTE HOST IDENTIFICATION HAS CHANGED").is_some() {
+        let offending = line("Offending ");
+        let said = format!(
+            "the host shows another key than the one that is known: somebody may stand in between, or it was set up anew ({offending})"
+        );
+        return (Kind::HostKeyChanged, said);
+    }
+    if find("Host key verification failed").is_some() {
+        return (
+            Kind::HostKeyUnknown,
+            "the key that the host shows is in no known_hosts file".to_owned(),
+        );
+    }
+    if find("Permission denied").is_some() {
+        let said = format!("ssh was not let in: {}", line("Permission denied"));
+        return (Kind::LoginRefused, said);
+    }
+    let last = told.lines().rev().find_map(plain).unwrap_or_default();
+    (Kind::NotSent, format!("ssh ended: {last}"))
 }
 
 fn arguments(target: &Target<'_>, local: &Path) -> Vec<OsString> {
@@ -175,5 +270,36 @@ mod tests {
         assert!(told.contains("BatchMode=yes"), "{told}");
         let end = "-L /tmp/x/sock:/run/libvirt/libvirt-sock -p 2222 -l egress -- kvm-1";
         assert!(told.ends_with(end), "{told}");
+    }
+
+    #[test]
+    fn the_last_words_of_ssh_say_what_is_wrong() {
+        // As OpenSSH 9.2 writes them.
+        let changed = "@@@@@@@@@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n@@@@@@@@@@@@\r\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\r\nOffending ED25519 key in /etc/ssh/known_hosts:3\r\nHost key for kvm-1 has changed and you have requested strict checking.\r\nHost key verification failed.\r\n";
+        let unknown = "No ED25519 host key is known for kvm-1 and you have requested strict checking.\r\nHost key verification failed.\r\n";
+        let denied = "egress@kvm-1: Permission denied (publickey).\r\n";
+        let silent = "ssh: connect to host kvm-1 port 22: Connection refused\r\n\r\n";
+        for (told, kind, word) in [
+            (changed, Kind::HostKeyChanged, "known_hosts:3"),
+            (unknown, Kind::HostKeyUnknown, "in no known_hosts"),
+            (denied, Kind::LoginRefused, "(publickey)"),
+            (silent, Kind::NotSent, "port 22: Connection refused"),
+            ("", Kind::NotSent, "ssh ended"),
+        ] {
+            let (found, said) = refusal(told);
+            assert_eq!(found, kind, "{told}");
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_words_are_kept() {
+        let complaints = Complaints::default();
+        for _ in 0..COMPLAINTS {
+            complaints.heard(b"a word\n");
+        }
+        complaints.heard(b"the last one\n");
+        assert_eq!(complaints.text().len(), COMPLAINTS);
+        assert!(complaints.text().ends_with("the last one\n"));
     }
 }

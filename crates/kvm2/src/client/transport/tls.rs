@@ -3,7 +3,7 @@
 
 use crate::client::failure::Kind;
 use rustls::{
-    ClientConfig, RootCertStore,
+    CertificateError, ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use std::{
@@ -48,41 +48,72 @@ pub(super) async fn connect(
     let mut stream = TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
-        .map_err(|error| refusal(&error).unwrap_or_else(|| not_sent("no TLS", &error)))?;
+        .map_err(|error| {
+            refusal(host, files, &error).unwrap_or_else(|| not_sent("no TLS", &error))
+        })?;
     match stream.read_u8().await {
         Ok(1) => Ok(stream),
         Ok(_) => Err((
             Kind::UnexpectedAnswer,
             "the server does not speak libvirt's TLS".to_owned(),
         )),
-        Err(error) => Err(refusal(&error).unwrap_or_else(|| {
+        Err(error) => Err(refusal(host, files, &error).unwrap_or_else(|| {
             let said = format!(
-                "the server ended the connection after the handshake: it does not accept the certificate {} ({error})",
+                "the server ended the connection after the handshake ({}): it does not accept the certificate in {}",
+                error.kind(),
                 files.certificate.display()
             );
-            (Kind::Unauthenticated, said)
+            (Kind::CertificateRefused, said)
         })),
     }
 }
 
 /// What the certificates had to do with a failed handshake.
-fn refusal(error: &io::Error) -> Option<Trouble> {
+fn refusal(host: &str, files: &TlsFiles, error: &io::Error) -> Option<Trouble> {
     let inner = error.get_ref()?;
     let mut next: Option<&(dyn Error + 'static)> = Some(inner);
     while let Some(error) = next {
         match error.downcast_ref::<rustls::Error>() {
-            Some(told @ rustls::Error::InvalidCertificate(_)) => {
-                let said = format!("the server's certificate is not acceptable: {told}");
-                return Some((Kind::CertificateInvalid, said));
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                return Some(unacceptable(host, files, why));
             }
             Some(told @ rustls::Error::AlertReceived(_)) => {
-                let said = format!("the server refuses our certificate: {told}");
-                return Some((Kind::Unauthenticated, said));
+                let file = files.certificate.display();
+                let said = format!("the server refuses the certificate in {file}: {told}");
+                return Some((Kind::CertificateRefused, said));
             }
             _ => next = error.source(),
         }
     }
     None
+}
+
+/// What is wrong with the certificate that the server shows.
+fn unacceptable(host: &str, files: &TlsFiles, why: &CertificateError) -> Trouble {
+    match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => (
+            Kind::CertificateUntrusted,
+            format!(
+                "the authority in {} did not sign the certificate that {host} shows",
+                files.ca.display()
+            ),
+        ),
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => (
+            Kind::CertificateExpired,
+            format!("the certificate that {host} shows is not valid at this time: {why}"),
+        ),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
+            Kind::CertificateForOthers,
+            format!("the certificate that {host} shows is for another name: {why}"),
+        ),
+        _ => (
+            Kind::CertificateInvalid,
+            format!("the certificate that {host} shows is not acceptable: {why}"),
+        ),
+    }
 }
 
 fn configuration(files: &TlsFiles) -> Result<ClientConfig, String> {
