@@ -2,14 +2,20 @@
 //!
 //! A benchmark is a program without the test harness that prints one Markdown table.
 
-use crate::{Stop, payload, run};
+use crate::{
+    Stop,
+    guest::{self, Guest},
+    libvirt, payload, run,
+};
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 const PACKAGE: &str = "egress-simtest";
 const PAGE: &str = "docs/benchmarks.md";
+/// The benchmark that runs on libvirt, in namespaces of its own.
+const GUESTS: &str = "guests";
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,11 +64,15 @@ pub(crate) fn bench(root: &Path, args: &[String]) -> Result<(), Stop> {
     if names.is_empty() {
         return Err(Stop::Because(format!("{PACKAGE} has no benchmarks")));
     }
-    let programs = Programs::build(root)?;
+    let programs = Programs::build(root, names)?;
     let mut failed = Vec::new();
     for name in names {
         let mut command = run::cargo(root);
         command.args(["bench", "--quiet", "--package", PACKAGE, "--bench", name]);
+        let ground = (name == GUESTS).then(|| Ground::make(root)).transpose()?;
+        if let Some(ground) = &ground {
+            command = ground.around(&command, root)?;
+        }
         programs.tell(&mut command);
         if !asked.passed_on.is_empty() {
             command.arg("--").args(&asked.passed_on);
@@ -96,26 +106,83 @@ pub(crate) fn bench(root: &Path, args: &[String]) -> Result<(), Stop> {
 
 /// What benchmarks run, as it is shipped.
 struct Programs {
-    command: PathBuf,
+    /// Where only guests are measured, nobody runs it.
+    command: Option<PathBuf>,
     proxyd: PathBuf,
 }
 
 impl Programs {
-    fn build(root: &Path) -> Result<Self, Stop> {
-        let command = run::built(
-            run::cargo(root).args(["build", "--release", "--package", "egress-cli"]),
-            "egress-proxies",
-        )?;
+    fn build(root: &Path, names: &[String]) -> Result<Self, Stop> {
+        let mut build = run::cargo(root);
+        build.args(["build", "--release", "--package", "egress-cli"]);
+        let command = names
+            .iter()
+            .any(|name| name != GUESTS)
+            .then(|| run::built(&mut build, "egress-proxies"));
         Ok(Self {
-            command,
+            command: command.transpose()?,
             proxyd: payload::build(root)?,
         })
     }
 
     fn tell(&self, benchmark: &mut Command) {
-        benchmark
-            .env("BENCH_EGRESS_PROXIES", &self.command)
-            .env("BENCH_PROXYD", &self.proxyd);
+        benchmark.env("BENCH_PROXYD", &self.proxyd);
+        if let Some(command) = &self.command {
+            benchmark.env("BENCH_EGRESS_PROXIES", command);
+        }
+    }
+}
+
+/// What the benchmark of guests runs on: images, and packages for those that install one.
+struct Ground {
+    debian: PathBuf,
+    baked: PathBuf,
+    mirror: PathBuf,
+}
+
+impl Ground {
+    fn make(root: &Path) -> Result<Self, Stop> {
+        let obstacle = libvirt::obstacle();
+        let obstacle = obstacle.or_else(|| guest::lacking(&[("genisoimage", "genisoimage")]));
+        obstacle.map_or(Ok(()), |why| Err(Stop::Because(why)))?;
+        // There, nothing can be fetched.
+        let mut build = run::cargo(root);
+        build.args(["bench", "--quiet", "--package", PACKAGE, "--bench", GUESTS]);
+        build.arg("--no-run");
+        if !run::succeeds(&mut build)? {
+            return Err(Stop::Failed);
+        }
+        let ground = Self {
+            debian: guest::image(Guest::Debian)?,
+            baked: guest::image(Guest::Baked)?,
+            mirror: std::env::temp_dir().join(format!("egress-mirror-{}", std::process::id())),
+        };
+        guest::mirror(&ground.mirror, "qemu-guest-agent")?;
+        Ok(ground)
+    }
+
+    /// The command where libvirt is.
+    fn around(&self, command: &Command, root: &Path) -> Result<Command, Stop> {
+        let mut within = Command::new(std::env::current_exe()?);
+        within
+            .args(["libvirt-up", "--image"])
+            .arg(&self.debian)
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .env("CARGO_NET_OFFLINE", "true")
+            .env("BENCH_BAKED", &self.baked)
+            .env("BENCH_MIRROR", &self.mirror);
+        Ok(within)
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // Where it was not made in the end, there is nothing to remove.
+        let _ = std::fs::remove_dir_all(&self.mirror);
     }
 }
 

@@ -34,7 +34,8 @@ usage: cargo xtask <command>
   kube-up [--netns NAME] [--dir DIR] a real Kubernetes API server on loopback, until Ctrl-C; --netns runs it in a
                                      network namespace, --dir in an empty folder of your choice
   kube-assets                        find, fetch or build the programs of kube-up, and promtool; prints their paths
-  guest NAME                         make a disk image for tests from Debian's packages, tiny or debian; prints its path
+  guest NAME                         make a disk image for tests from Debian's packages, tiny, debian, or baked, which is
+                                     debian with proxyd in it; prints its path
   libvirt-up [--name NAME] [--dir DIR] [--image GUEST|FILE] [-- COMMAND...]
                                      libvirt and QEMU in namespaces of their own, until Ctrl-C or the command's end;
                                      --name is the network namespace, --dir an empty folder of your choice

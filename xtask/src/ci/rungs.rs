@@ -203,8 +203,11 @@ impl Rung {
             }
             Needs::Libvirt => {
                 libvirt::rung_obstacle().map_or(Ok(()), |why| Err(Stop::Because(why)))?;
+                // The operator is tried there, too.
+                kube::assets::prepare(root)?;
                 Ok(Ground::Libvirt {
                     debian: guest::image(Guest::Debian)?,
+                    baked: guest::image(Guest::Baked)?,
                     payload: payload::build(root)?,
                 })
             }
@@ -259,9 +262,10 @@ impl Rung {
 enum Ground {
     Plain,
     ApiServer,
-    /// With the full guest's image and the static proxyd.
+    /// With the images of the full guest, as it is and baked, and the static proxyd.
     Libvirt {
         debian: PathBuf,
+        baked: PathBuf,
         payload: PathBuf,
     },
 }
@@ -275,14 +279,20 @@ impl Ground {
             Self::ApiServer => {
                 cargo.env("EGRESS_KUBE_UP", std::env::current_exe()?);
             }
-            Self::Libvirt { debian, payload } => {
+            Self::Libvirt {
+                debian,
+                baked,
+                payload,
+            } => {
                 let mut within = Command::new(std::env::current_exe()?);
                 within
                     .args(["libvirt-up", "--"])
                     .arg(cargo.get_program())
                     .current_dir(root)
                     .stdin(Stdio::null())
+                    .env("EGRESS_KUBE_UP", std::env::current_exe()?)
                     .env("EGRESS_GUEST_DEBIAN", debian)
+                    .env("EGRESS_GUEST_BAKED", baked)
                     .env("EGRESS_PAYLOAD", payload)
                     // There is no network, and everything is built by now.
                     .env("CARGO_NET_OFFLINE", "true");

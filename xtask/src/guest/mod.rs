@@ -1,15 +1,18 @@
-//! `cargo xtask guest tiny|debian`: disk images for tests, made from Debian's packages.
+//! `cargo xtask guest tiny|debian|baked`: disk images for tests, made from Debian's packages.
 //!
 //! An image lies in the user's cache under the hash of its recipe and of the packages that went
 //! into it. Where apt cannot say what it would fetch, the newest image of the recipe serves.
 
+mod baked;
 mod debian;
 mod disk;
 mod kernel;
 mod packages;
 mod tiny;
 
-use crate::{Stop, run};
+pub(crate) use packages::mirror;
+
+use crate::{Stop, payload, run};
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -24,30 +27,34 @@ pub(crate) enum Guest {
     Tiny,
     /// Debian with systemd and cloud-init, as it is there.
     Debian,
+    /// The same with proxyd, agent and rules in it.
+    Baked,
 }
 
 impl Guest {
-    const ALL: [Self; 2] = [Self::Tiny, Self::Debian];
+    const ALL: [Self; 3] = [Self::Tiny, Self::Debian, Self::Baked];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
             Self::Debian => "debian",
+            Self::Baked => "baked",
         }
     }
 
     /// Everything that decides what comes out, packages aside.
-    fn recipe(self) -> String {
+    fn recipe(self) -> Result<String, Stop> {
         match self {
-            Self::Tiny => tiny::recipe(),
-            Self::Debian => debian::recipe(),
+            Self::Tiny => Ok(tiny::recipe()),
+            Self::Debian => Ok(debian::recipe()),
+            Self::Baked => baked::recipe(&payload::build(&crate::root())?),
         }
     }
 
     fn packages(self) -> Result<Vec<String>, Stop> {
         match self {
             Self::Tiny => tiny::packages(),
-            Self::Debian => debian::packages(),
+            Self::Debian | Self::Baked => debian::packages(),
         }
     }
 
@@ -55,7 +62,8 @@ impl Guest {
     const fn tools(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Tiny => tiny::TOOLS,
-            Self::Debian => debian::TOOLS,
+            // What is added takes debugfs, which comes with mkfs.ext4.
+            Self::Debian | Self::Baked => debian::TOOLS,
         }
     }
 }
@@ -92,7 +100,11 @@ pub(crate) fn image(guest: Guest) -> Result<PathBuf, Stop> {
         eprintln!("Waiting for another build of the {} guest.", guest.name());
         lock.lock()?;
     }
-    let prefix = format!("guest-{}-{:016x}-", guest.name(), fnv(&guest.recipe()));
+    let prefix = format!(
+        "guest-{}-{:016x}-",
+        guest.name(),
+        fnv(guest.recipe()?.as_bytes())
+    );
     let file = format!("{}.qcow2", guest.name());
     let wanted = guest
         .packages()
@@ -104,7 +116,7 @@ pub(crate) fn image(guest: Guest) -> Result<PathBuf, Stop> {
         }
         Err(other) => return Err(other),
     };
-    let shelf = cache.join(format!("{prefix}{:016x}", fnv(&versions)));
+    let shelf = cache.join(format!("{prefix}{:016x}", fnv(versions.as_bytes())));
     let made = shelf.join(&file);
     if made.is_file() {
         return Ok(made);
@@ -129,12 +141,30 @@ pub(crate) fn image(guest: Guest) -> Result<PathBuf, Stop> {
     let built = match guest {
         Guest::Tiny => tiny::build(&scratch, &names)?,
         Guest::Debian => debian::build(&scratch, &names)?,
+        Guest::Baked => {
+            let proxyd = payload::build(&crate::root())?;
+            // Each change of proxyd makes another.
+            forget(&cache, guest)?;
+            baked::build(&scratch, &image(Guest::Debian)?, &proxyd)?
+        }
     };
     fs::create_dir_all(&shelf)?;
     fs::rename(built, &made)?;
     fs::remove_dir_all(&scratch)?;
     drop(lock);
     Ok(made)
+}
+
+/// Removes all images of this guest.
+fn forget(cache: &Path, guest: Guest) -> Result<(), Stop> {
+    for entry in fs::read_dir(cache)? {
+        let entry = entry?;
+        let begin = format!("guest-{}-", guest.name());
+        if entry.file_name().to_string_lossy().starts_with(&begin) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// The folder of the user's cache that is ours.
@@ -223,9 +253,9 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), Stop> {
 }
 
 /// FNV-1a over 64 bits: a name for a recipe, not a proof.
-fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
@@ -235,8 +265,8 @@ mod tests {
 
     #[test]
     fn the_hash_is_fnv_1a() {
-        assert_eq!(fnv(""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv("foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(fnv(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv(b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]

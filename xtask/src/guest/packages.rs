@@ -73,6 +73,46 @@ pub(super) fn unpack(names: &[String], dir: &Path, root: &Path) -> Result<(), St
     Ok(())
 }
 
+/// Makes a folder that apt takes a package and all that it needs from: the files and their list.
+pub(crate) fn mirror(dir: &Path, name: &str) -> Result<(), Stop> {
+    let output = tool("apt-cache")
+        .args(["depends", "--recurse", "--important", "--no-pre-depends"])
+        .args(["--no-conflicts", "--no-breaks", "--no-replaces", name])
+        .output()
+        .map_err(|source| Stop::Because(format!("apt-cache: {source}")))?;
+    let names = needed(&String::from_utf8_lossy(&output.stdout));
+    fs::create_dir_all(dir)?;
+    must(
+        tool("apt-get")
+            .args(["download", "-q", "-o", "APT::Sandbox::User=root"])
+            .args(&names)
+            .current_dir(dir),
+    )?;
+    let told = |command: &mut std::process::Command| -> Result<String, Stop> {
+        let output = command.current_dir(dir).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let mut list = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let file = entry.file_name();
+        let control = told(tool("dpkg-deb").arg("-f").arg(&file))?;
+        let sum = told(tool("sha256sum").arg(&file))?;
+        let sum = sum.split(' ').next().unwrap_or_default();
+        let (file, size) = (file.to_string_lossy(), entry.metadata()?.len());
+        list.push(format!(
+            "{control}\nFilename: ./{file}\nSize: {size}\nSHA256: {sum}\n\n"
+        ));
+    }
+    Ok(fs::write(dir.join("Packages"), list.concat())?)
+}
+
+/// The packages of a list of what needs what: those that begin a line and are no mere names.
+fn needed(told: &str) -> Vec<String> {
+    let begins = |line: &&str| !line.starts_with([' ', '<', '|']) && !line.is_empty();
+    told.lines().filter(begins).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +125,12 @@ mod tests {
             Some("linux-image-6.1.0-57-cloud-amd64")
         );
         assert_eq!(depends("", "linux-image-"), None);
+    }
+
+    #[test]
+    fn what_a_package_needs_are_the_lines_that_begin_with_a_name() {
+        let told = "a\n  Depends: b\n |Depends: <c>\nb\n<c>\n";
+        assert_eq!(needed(told), ["a", "b"]);
     }
 
     #[test]

@@ -103,6 +103,15 @@ impl Cluster {
 
     /// A server of one's own.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same in a network namespace.
+    pub fn start_in(netns: &str) -> Self {
+        Self::start_with(&["--netns", netns])
+    }
+
+    fn start_with(more: &[&str]) -> Self {
         let mut command = if let Some(xtask) = std::env::var_os("EGRESS_KUBE_UP") {
             Command::new(xtask)
         } else {
@@ -112,6 +121,7 @@ impl Cluster {
         };
         command
             .args(["kube-up", "--control"])
+            .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("kube-up starts");

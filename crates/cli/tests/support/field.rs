@@ -4,7 +4,9 @@
 use super::{
     PROGRAM, Running,
     cluster::{Cluster, Frozen, wait_for},
-    end_machines, get, machines_of, same,
+    end_machines, get,
+    libvirt::Ground,
+    machines_of, same,
     sim::Sim,
 };
 use serde_json::Value;
@@ -24,6 +26,8 @@ pub enum Below {
     Simulator(Box<Sim>, Vec<String>),
     /// Processes of this host.
     Host,
+    /// A libvirt, and what it held at the beginning.
+    Libvirt(Box<Ground>, Vec<String>),
 }
 
 /// What an operator looks after.
@@ -84,6 +88,19 @@ impl<'a> Field<'a> {
              portRange: {{from: {first_port}, to: {}}}, drainSeconds: 0}}}}",
             first_port + 99
         ));
+        field
+    }
+
+    /// A field whose proxies are tiny virtual machines.
+    pub fn on_libvirt(cluster: &'a Cluster, topic: &str, ground: Ground) -> Self {
+        let began = ground.inventory();
+        let block = ground.block("here", &ground.tiny, "");
+        let dir = directory();
+        let payload = ground.payload_dir(&dir.path().join("payload"));
+        let below = Below::Libvirt(Box::new(ground), began);
+        let mut field = Self::of(cluster, topic, dir, Scope::Own, below);
+        field.arguments.push(format!("--payload-dir={payload}"));
+        field.configure(&block);
         field
     }
 
@@ -156,7 +173,7 @@ impl<'a> Field<'a> {
     pub fn sim(&self) -> &Sim {
         match &self.below {
             Below::Simulator(sim, _) => sim,
-            Below::Host => panic!("this field has no simulator"),
+            _ => panic!("this field has no simulator"),
         }
     }
 
@@ -283,7 +300,7 @@ impl<'a> Field<'a> {
         let mut wanted: Vec<String> = names
             .iter()
             .map(|name| match &self.below {
-                Below::Simulator(..) => {
+                Below::Simulator(..) | Below::Libvirt(..) => {
                     let machine = &self.proxy(name)["status"]["machine"]["name"];
                     machine.as_str().unwrap_or_default().to_owned()
                 }
@@ -298,6 +315,7 @@ impl<'a> Field<'a> {
     pub fn machines(&self) -> Vec<String> {
         match &self.below {
             Below::Simulator(sim, _) => sim.machines(),
+            Below::Libvirt(ground, _) => ground.domains(),
             Below::Host => machines_of(&self.installation)
                 .into_iter()
                 .flat_map(|(name, pids)| vec![name; pids.len()])
@@ -317,6 +335,7 @@ impl<'a> Field<'a> {
     pub fn wait_nothing_left(&self) {
         wait_for("nothing of ours to be left", || match &self.below {
             Below::Simulator(sim, began) => same(&sim.left(began), &Vec::new()),
+            Below::Libvirt(ground, began) => same(&ground.left(began), &Vec::new()),
             Below::Host => same(&self.machines(), &Vec::new()),
         });
     }

@@ -21,6 +21,8 @@ use tempfile::TempDir;
 pub mod cluster;
 #[allow(dead_code, reason = "only some test programs need an operator")]
 pub mod field;
+#[allow(dead_code, reason = "only some test programs need virtual machines")]
+pub mod libvirt;
 #[allow(dead_code, reason = "only some test programs need a simulator")]
 pub mod sim;
 
@@ -372,6 +374,11 @@ impl Site {
 
     /// Goes through the proxy of this name, with its generated password, to `page`.
     pub fn through(&self, name: &str, page: &str) -> (u16, String) {
+        self.try_through(name, page).expect("it answers")
+    }
+
+    /// The same where the proxy may not be there yet.
+    pub fn try_through(&self, name: &str, page: &str) -> std::io::Result<(u16, String)> {
         let file = self
             .state()
             .join(format!("credentials/default/{name}.json"));
@@ -384,7 +391,7 @@ impl Site {
             .as_str()
             .expect("an endpoint")
             .to_owned();
-        get(&endpoint, page, Some(&basic))
+        try_get(&endpoint, page, Some(&basic))
     }
 
     /// The files of the state directory, by path in it.
@@ -500,8 +507,13 @@ pub fn end_processes(argument: &str) {
 /// One GET: status code and body. `basic` are the credentials for a proxy, whose target then
 /// is a whole URL.
 pub fn get(address: &str, target: &str, basic: Option<&str>) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    try_get(address, target, basic).expect("an answer")
+}
+
+/// The same where nobody may answer yet.
+pub fn try_get(address: &str, target: &str, basic: Option<&str>) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
     let host = target
         .strip_prefix("http://")
         .map_or(address, |rest| rest.split('/').next().unwrap_or_default());
@@ -512,18 +524,17 @@ pub fn get(address: &str, target: &str, basic: Option<&str>) -> (u16, String) {
     write!(
         stream,
         "GET {target} HTTP/1.1\r\nHost: {host}\r\n{basic}Connection: close\r\n\r\n"
-    )
-    .expect("a request");
+    )?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
+    stream.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
     let code = answer
         .split(' ')
         .nth(1)
         .and_then(|c| c.parse().ok())
-        .expect("a status code");
+        .ok_or(std::io::ErrorKind::UnexpectedEof)?;
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    (code, body.to_owned())
+    Ok((code, body.to_owned()))
 }
 
 /// The echo page as a process of its own, and its URL.
