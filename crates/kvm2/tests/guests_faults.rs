@@ -4,7 +4,7 @@
 mod support;
 
 use egress_core::{
-    ErrorClass,
+    ErrorClass, Standing,
     machine::{MachineState, StopReason},
 };
 use egress_provider::{CheckReason, Provider};
@@ -111,6 +111,7 @@ async fn a_strangers_domain_with_our_name_stops_the_create_before_it_makes_anyth
     machine.down().await;
 }
 
+/// B97: what is half made is finished, not made again.
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_that_went_away_are_made_again_before_the_first_start_and_missed_after_it() {
     let Some(ground) = Ground::find() else {
@@ -211,5 +212,127 @@ async fn b28_b30_a_domain_that_is_off_and_has_a_snapshot_is_deleted() {
     assert!(taken.status.success(), "{taken:?}");
     let refused = session.undefine(&domain, 0, soon()).await;
     refused.expect_err("its snapshot is in the way");
+    machine.down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b16_what_is_named_nearly_as_ours_outlives_our_machine() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let _daemon = LIBVIRTD.read().await;
+    let session = ground.session().await;
+    let pool = session.pool("default").await.expect("the pool");
+    let mut machine = Machine::claimed("neighbour", ground.config().await).await;
+    machine.up().await;
+    let seed = machine.claim.seed.clone().expect("recorded").name;
+    let stem = seed.trim_end_matches("-1.iso");
+    let strangers = [
+        format!("{seed}.bak"),
+        format!("x{seed}"),
+        format!("{stem}-01.iso"),
+        format!("{stem}-1.img"),
+        format!("{stem}x-1.iso"),
+        format!("{}-1.qcow2", machine.key.name()),
+    ];
+    for name in &strangers {
+        let xml = format!(
+            "<volume><name>{name}</name><capacity>512</capacity><target><format type='raw'/></target></volume>"
+        );
+        let made = session.create_volume(&pool, name, &xml, soon()).await;
+        made.expect("a volume");
+    }
+    let near = format!("{}-2", machine.key.name());
+    let xml = format!(
+        "<domain type='qemu'><name>{near}</name><memory unit='MiB'>16</memory><os><type arch='x86_64'>hvm</type></os></domain>"
+    );
+    let domain = session.define(&near, &xml, 0, soon()).await;
+    let domain = domain.expect("defined");
+    // Nothing of theirs is listed, before and after.
+    let listing = machine.provider.list(&[]).await.expect("a listing");
+    assert_eq!((listing.machines.len(), listing.leftovers.len()), (1, 0));
+    machine.down().await;
+    for name in &strangers {
+        let volume = session.volume(&pool, name).await.expect("still there");
+        session
+            .delete_volume(&volume, soon())
+            .await
+            .expect("deleted");
+    }
+    session
+        .undefine(&domain, 0, soon())
+        .await
+        .expect("still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b27_b200_what_an_earlier_life_left_is_used_or_made_anew() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let _daemon = LIBVIRTD.read().await;
+    let session = ground.session().await;
+    let pool = session.pool("default").await.expect("the pool");
+    let config = ground.config().await;
+    let mut machine = Machine::claimed("again", config.clone()).await;
+    let seed = machine.claim.seed.clone().expect("recorded").name;
+    let disk = seed.replace(".iso", ".qcow2");
+    // A seed of the right name and the wrong bytes, and an empty disk of another size.
+    for (name, format) in [(&seed, "raw"), (&disk, "qcow2")] {
+        let xml = format!(
+            "<volume><name>{name}</name><capacity>4096</capacity><target><format type='{format}'/></target></volume>"
+        );
+        let made = session.create_volume(&pool, name, &xml, soon()).await;
+        made.expect("a volume");
+    }
+    machine.up().await;
+    let volume = session.volume(&pool, &disk).await.expect("the disk");
+    let size = session.volume_size(&volume).await.expect("a size");
+    assert_eq!(size.capacity, 1 << 30);
+    let volume = session.volume(&pool, &seed).await.expect("the seed");
+    let label = session.download(&volume, 32_808, 6).await.expect("bytes");
+    assert_eq!(label, b"cidata");
+
+    // All that was written down is lost, and the machine is found by its mark.
+    let process = support::again(&machine.provider, config);
+    let found = process.claim(&machine.key, &machine.wanted, 1, &[]).await;
+    let found = found.expect("a place");
+    assert_eq!(found.slot, machine.claim.slot);
+    assert_eq!(found.mac, machine.claim.mac);
+    assert_eq!(found.standing, Standing::Seen);
+    assert_eq!(process.marks().await.expect("all marks").len(), 1);
+    machine.down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b78_b96_a_machine_whose_seed_was_removed_starts_again_after_it_went_off() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let _daemon = LIBVIRTD.read().await;
+    let session = ground.session().await;
+    let mut machine = Machine::claimed("unseeded", ground.config().await).await;
+    machine.up().await;
+    let pool = session.pool("default").await.expect("the pool");
+    let seed = machine.claim.seed.clone().expect("recorded").name;
+    let volume = session.volume(&pool, &seed).await.expect("the seed");
+    // Its drive names it still.
+    session
+        .delete_volume(&volume, soon())
+        .await
+        .expect("deleted");
+    let domain = session.domain(machine.uuid()).await.expect("it is there");
+    session.destroy(&domain, soon()).await.expect("destroyed");
+    let off = MachineState::Stopped(StopReason::PoweredOff);
+    assert_eq!(machine.state().await, off);
+    machine.up().await;
+    assert!(is_up(&machine.state().await));
+    // Removed while it boots.
+    session.destroy(&domain, soon()).await.expect("destroyed");
+    session
+        .undefine(&domain, 0, soon())
+        .await
+        .expect("undefined");
+    assert_eq!(machine.state().await, MachineState::Absent);
     machine.down().await;
 }

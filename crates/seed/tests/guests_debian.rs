@@ -4,8 +4,8 @@
 #[allow(dead_code, reason = "each test program uses a part of it")]
 mod support;
 
-use std::{env, io::Write, net::SocketAddr};
-use support::{Ground, Hardware, Machine, PATIENCE, PORT, connect, page, served, wait_for};
+use std::{env, net::SocketAddr};
+use support::{Ground, Hardware, LONG_FIRST_BOOT, Machine, PORT, connect, page, served, wait_for};
 
 /// Tells on the console what only the machine itself knows.
 const USER_DATA: &str = "\
@@ -33,6 +33,12 @@ runcmd:
     until grep 'answering' /run/second; do sleep 0.2; done
     kill $second
     wait $second
+    until mount -o ro LABEL=packages /mnt; do sleep 0.5; done
+    dpkg -i --skip-same-version --refuse-downgrade /mnt/*.deb
+    udevadm control --reload
+    udevadm trigger --settle --action=add --subsystem-match=virtio-ports
+    until readlink /proc/$(pidof qemu-ga)/fd/* | grep vport; do sleep 0.5; done
+    echo \"the other holds the port\"
     systemctl start egress-proxies-agent
     echo END
   } >/dev/ttyS0 2>&1
@@ -52,18 +58,8 @@ fn debians_own_cloud_init_installs_the_proxy_offline_and_a_sealed_machine_serves
         seed_bus: "scsi",
         memory_mib: 512,
     };
-    let mut machine = Machine::start(&ground, "px-debian", &hardware);
-    if let Err(seen) = machine.address_within(PATIENCE) {
-        // One in some dozens of emulated boots stands still, wherever it is.
-        writeln!(
-            std::io::stderr(),
-            "BEGUN ANEW: {seen}\n{}",
-            machine.console()
-        )
-        .expect("a stream");
-        drop(machine);
-        machine = Machine::start(&ground, "px-debian", &hardware);
-    }
+    let machine = Machine::start_full(&ground, "px-debian", &hardware);
+    machine.attach_packages(&env::var("EGRESS_GUEST_AGENT_PACKAGES").expect("beside the others"));
     let proxy = SocketAddr::new(machine.address(), PORT);
     served(proxy, page);
 
@@ -88,6 +84,7 @@ fn debians_own_cloud_init_installs_the_proxy_offline_and_a_sealed_machine_serves
         // An agent beside another one steps aside, and answers when that one has ended.
         "Device or resource busy (os error 16)",
         "egress_proxyd::agent: answering",
+        "the other holds the port",
     ] {
         assert!(facts.contains(fact), "{fact:?} is not in:\n{facts}");
     }
@@ -105,6 +102,22 @@ fn debians_own_cloud_init_installs_the_proxy_offline_and_a_sealed_machine_serves
     assert_eq!(of("Seccomp: 2").len(), 2, "{facts}");
     let refused = connect(proxy, "127.0.0.1:9090").expect("an answer");
     assert!(refused.starts_with("HTTP/1.1 502"), "{refused}");
+
+    // The distribution's agent has the port, and ours steps aside until it ends. It runs
+    // programs: so it is told by its own means.
+    let knows = |command: &str| {
+        let told = machine.ask_agent(r#"{"execute":"guest-info"}"#)?;
+        Ok::<_, String>(told.contains(command))
+    };
+    assert_eq!(knows("guest-exec"), Ok(true));
+    assert_eq!(machine.address(), proxy.ip());
+    let stop = r#"{"execute":"guest-exec","arguments":{"path":"/usr/bin/systemctl","arg":["stop","--no-block","qemu-guest-agent"]}}"#;
+    machine.ask_agent(stop).expect("it runs programs");
+    wait_for("agent of ours", || match knows("guest-exec") {
+        Ok(false) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(machine.address(), proxy.ip());
 
     // A host that takes the port away and gives it back finds the agent again.
     let channel = machine.device("channel");
@@ -131,4 +144,30 @@ fn debians_own_cloud_init_installs_the_proxy_offline_and_a_sealed_machine_serves
     // The console begins anew with the machine, and cloud-init did not run again.
     let said = machine.console();
     assert!(!said.contains("FACTS"), "{said}");
+}
+
+/// Cut off while cloud-init is at work, the machine goes on with what it has read.
+#[test]
+fn debian_serves_after_it_lost_power_between_its_sealing_and_the_end_of_its_first_boot() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let image = env::var("EGRESS_GUEST_DEBIAN").expect("beside the others");
+    let page = page(&ground);
+    let hardware = Hardware {
+        image: &image,
+        user_data: Some(LONG_FIRST_BOOT),
+        machine_type: "q35",
+        seed_bus: "scsi",
+        memory_mib: 512,
+    };
+    let machine = Machine::start_full(&ground, "px-cut-off", &hardware);
+    served(SocketAddr::new(machine.address(), PORT), page);
+    machine.seal("sda");
+    machine.virsh("destroy", &[]);
+    machine.virsh("start", &[]);
+    let proxy = SocketAddr::new(machine.address(), PORT);
+    served(proxy, page);
+    let refused = connect(proxy, "127.0.0.1:9090").expect("an answer");
+    assert!(refused.starts_with("HTTP/1.1 502"), "{refused}");
 }

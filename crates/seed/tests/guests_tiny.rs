@@ -3,7 +3,10 @@
 mod support;
 
 use std::net::SocketAddr;
-use support::{Ground, Hardware, Machine, PORT, ask, connect, get, mac, page, served, wait_for};
+use support::{
+    Ground, Hardware, LONG_FIRST_BOOT, Machine, PORT, ask, connect, get, mac, page, served,
+    wait_for,
+};
 
 /// A machine type and a bus of old, which every kernel knows.
 fn old(ground: &Ground) -> Hardware<'_> {
@@ -49,6 +52,28 @@ fn a_sealed_machine_serves_again_after_it_was_shut_down_through_its_agent() {
         Ok(answer) => Err(answer),
     });
     served(SocketAddr::new(machine.address(), PORT), page);
+}
+
+/// The machine is as it was when the power went: nothing was written that its kernel had not
+/// written yet.
+#[test]
+fn a_sealed_machine_serves_after_it_lost_power_in_its_first_boot() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let page = page(&ground);
+    let hardware = Hardware {
+        user_data: Some(LONG_FIRST_BOOT),
+        ..new(&ground)
+    };
+    let machine = Machine::start(&ground, "px-power", &hardware);
+    served(SocketAddr::new(machine.address(), PORT), page);
+    machine.seal("sda");
+    machine.virsh("destroy", &[]);
+    machine.virsh("start", &[]);
+    served(SocketAddr::new(machine.address(), PORT), page);
+    let said = machine.console();
+    assert!(said.contains("no seed with the label cidata"), "{said}");
 }
 
 #[test]

@@ -47,6 +47,7 @@ fi
 for unit in /etc/systemd/system/multi-user.target.wants/*; do
   [ -e "$unit" ] && systemctl start --no-block "${unit##*/}"
 done
+[ -e /run/user-scripts ] && sh /run/user-scripts
 # Where cloud-init's last stage would have ended.
 : >/run/cloud-final
 tell "boot ended"

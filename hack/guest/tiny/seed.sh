@@ -1,8 +1,21 @@
 #!/bin/sh
 # cloud-init's place. `find` takes network and host name from the seed, `obey` runs its boothook.
+# Without a seed the instance goes on that was told to trust what was read (`manual-clean`), and
+# any other is a new one of which nothing is known.
 set -u
+instance=/var/lib/cloud/instance
 say() {
   echo "tiny: $*" >/dev/console
+}
+
+go_on() {
+  if [ ! -e "$instance/manual-clean" ]; then
+    rm -f /etc/netplan/50-cloud-init.yaml /etc/hostname
+    exit 1
+  fi
+  cp "$instance/boothook" "$instance/instance-id" /run
+  : >/run/seed-found
+  exit 0
 }
 
 find_seed() {
@@ -15,7 +28,7 @@ find_seed() {
     tries=$((tries - 1))
     if [ "$tries" -eq 0 ]; then
       say "no seed with the label cidata"
-      exit 1
+      go_on
     fi
     usleep 50000
   done
@@ -26,7 +39,7 @@ find_seed() {
       exit 1
     fi
   done
-  mkdir -p /etc/netplan /var/lib/cloud/instance
+  mkdir -p /etc/netplan "$instance"
   (umask 077; cat /run/seed/network-config >/etc/netplan/50-cloud-init.yaml)
   sed -n 's/^local-hostname: "\(.*\)"$/\1/p' /run/seed/meta-data >/etc/hostname
   sed -n 's/^instance-id: "\(.*\)"$/\1/p' /run/seed/meta-data >/run/instance-id
@@ -40,6 +53,9 @@ find_seed() {
     /^  content: \|$/ { inside = wanted; next }
     inside { sub(/^    /, ""); print }
   ' /run/seed/vendor-data | sed 1d >/run/boothook
+  cp /run/boothook /run/instance-id "$instance"
+  # Of the user's part this alone is done, in the last stage: a first boot that takes its time.
+  sed -n 's/^- \(sleep [0-9]*\)$/\1/p' /run/seed/user-data >/run/user-scripts
   umount /run/seed
   : >/run/seed-found
 }

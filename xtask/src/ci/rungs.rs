@@ -208,6 +208,7 @@ impl Rung {
                 Ok(Ground::Libvirt {
                     debian: guest::image(Guest::Debian)?,
                     baked: guest::image(Guest::Baked)?,
+                    agent: libvirt::agent_packages()?,
                     payload: payload::build(root)?,
                 })
             }
@@ -262,10 +263,12 @@ impl Rung {
 enum Ground {
     Plain,
     ApiServer,
-    /// With the images of the full guest, as it is and baked, and the static proxyd.
+    /// With the images of the full guest, as it is and baked, packages of the guest agent, and the
+    /// static proxyd.
     Libvirt {
         debian: PathBuf,
         baked: PathBuf,
+        agent: PathBuf,
         payload: PathBuf,
     },
 }
@@ -282,6 +285,7 @@ impl Ground {
             Self::Libvirt {
                 debian,
                 baked,
+                agent,
                 payload,
             } => {
                 let mut within = Command::new(std::env::current_exe()?);
@@ -293,6 +297,7 @@ impl Ground {
                     .env("EGRESS_KUBE_UP", std::env::current_exe()?)
                     .env("EGRESS_GUEST_DEBIAN", debian)
                     .env("EGRESS_GUEST_BAKED", baked)
+                    .env("EGRESS_GUEST_AGENT_PACKAGES", agent)
                     .env("EGRESS_PAYLOAD", payload)
                     // There is no network, and everything is built by now.
                     .env("CARGO_NET_OFFLINE", "true");

@@ -41,6 +41,7 @@ const RUNG_TOOLS: &[(&str, &str)] = &[
     ("ssh-keygen", "openssh-client"),
     ("sshd", "openssh-server"),
     ("mkfs.ext4", "e2fsprogs"),
+    ("genisoimage", "genisoimage"),
 ];
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -131,10 +132,29 @@ pub(crate) fn obstacle() -> Option<String> {
     lacking(TOOLS)
 }
 
-/// What keeps the rung `guests` from running here: its tests also reach libvirt by ssh, and fill
-/// a file system.
+/// What keeps the rung `guests` from running here: its tests also reach libvirt by ssh, fill a
+/// file system, and make a disk of packages.
 pub(crate) fn rung_obstacle() -> Option<String> {
     obstacle().or_else(|| lacking(RUNG_TOOLS))
+}
+
+/// A folder with the distribution's guest agent and what it needs, for a machine of a test that
+/// installs it without a network; fetched where the cache lacks it.
+pub(crate) fn agent_packages() -> Result<PathBuf, Stop> {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let mut lines = release.lines();
+    let name = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let shelf = guest::cache()?.join(format!("agent-packages-{}", name.unwrap_or("unknown")));
+    if shelf.is_dir() {
+        return Ok(shelf);
+    }
+    let scratch = shelf.with_extension(std::process::id().to_string());
+    let fetched = guest::mirror(&scratch, "qemu-guest-agent");
+    // Another run may have been quicker: its files are as good.
+    if fetched.is_err() || fs::rename(&scratch, &shelf).is_err() {
+        fs::remove_dir_all(&scratch)?;
+    }
+    fetched.map(|()| shelf)
 }
 
 /// Whether this process is the superuser's.

@@ -233,6 +233,7 @@ mod tests {
         }
     }
 
+    /// B116, B123: bridges of the guest's own, and cards without addresses.
     #[test]
     fn only_the_card_we_configured_counts_and_only_what_others_can_reach() {
         let guest = [
@@ -251,6 +252,7 @@ mod tests {
                 ],
             ),
             card("enp2s0", None, &["192.0.2.9"]),
+            card("enp3s0", Some(MAC), &[]),
         ];
         let found: Vec<_> = usable(&guest, Some(&MAC.to_uppercase()))
             .iter()
@@ -282,6 +284,7 @@ mod tests {
         assert_eq!(told.as_deref(), Some("192.0.2.5"));
     }
 
+    /// B124: an agent that is lost later takes no address away.
     #[tokio::test(start_paused = true)]
     async fn silence_means_booting_then_never_and_after_an_address_only_silence() {
         let timeout = Duration::from_mins(10);

@@ -47,6 +47,7 @@ pub(super) const fn power(state: DomainState, saved: bool) -> Power {
 mod tests {
     use super::*;
 
+    /// B99: paused or stuck is not running.
     #[test]
     fn every_state_has_a_meaning() {
         for (state, reason, saved, expected) in [

@@ -72,7 +72,6 @@ if mount_seed; then
       /etc/systemd/system/egress-proxies-*.service || :
     restorecon -R /etc/egress-proxies || :
   fi
-  sync
 elif [ ! -e "$config" ]; then
   complain "no disk with the label cidata and the instance id $INSTANCE_ID"
   exit 1
@@ -89,6 +88,9 @@ if [ -e /etc/systemd/system/egress-proxies-agent.service ]; then
 fi
 # shellcheck disable=SC2086
 systemctl enable $units || complain "not all of these can be enabled: $units"
+# The seed is taken out once the proxy has answered: all that a boot without it needs is on the
+# disk before the proxy starts.
+sync
 # cloud-init must go on: nothing here waits for a unit.
 # shellcheck disable=SC2086
 systemctl restart --no-block $units || complain "not all of these can be started: $units"

@@ -22,6 +22,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 const CREDENTIALS: &str = "ZWdyZXNzOnN3b3JkZmlzaA==";
 pub const PORT: u16 = 3128;
 
+/// A first boot that does not end while a test runs.
+pub const LONG_FIRST_BOOT: &str = "#cloud-config\nruncmd:\n- sleep 3600\n";
+
 /// Where libvirt is.
 pub struct Ground {
     pub uri: String,
@@ -222,6 +225,24 @@ impl<'a> Machine<'a> {
         self.ground.must(&["domstate", &self.name])
     }
 
+    /// The same once more where a boot stood still: one in some dozens of emulated boots does,
+    /// wherever it is.
+    #[allow(dead_code, reason = "each test program uses a part of this")]
+    pub fn start_full(ground: &'a Ground, name: &str, hardware: &Hardware<'_>) -> Self {
+        let machine = Self::start(ground, name, hardware);
+        let Err(seen) = machine.address_within(PATIENCE) else {
+            return machine;
+        };
+        writeln!(
+            std::io::stderr(),
+            "BEGUN ANEW: {seen}\n{}",
+            machine.console()
+        )
+        .expect("a stream");
+        drop(machine);
+        Self::start(ground, name, hardware)
+    }
+
     /// The address that the guest agent tells libvirt.
     pub fn address(&self) -> IpAddr {
         let told = self.address_within(PATIENCE);
@@ -270,6 +291,23 @@ impl<'a> Machine<'a> {
         path.display().to_string()
     }
 
+    /// A disk with these packages, labelled `packages`.
+    #[allow(dead_code, reason = "each test program uses a part of this")]
+    pub fn attach_packages(&self, folder: &str) {
+        let disk = self.file("packages");
+        let made = Command::new("genisoimage")
+            .args(["-quiet", "-R", "-V", "packages", "-o"])
+            .arg(&disk)
+            .arg(folder)
+            .status()
+            .expect("genisoimage starts");
+        assert!(made.success());
+        let disk = disk.display().to_string();
+        let bus = ["--targetbus", "scsi", "--mode", "readonly", "--live"];
+        let arguments: Vec<&str> = [disk.as_str(), "sdb"].into_iter().chain(bus).collect();
+        self.virsh("attach-disk", &arguments);
+    }
+
     /// What it said on its console so far.
     pub fn console(&self) -> String {
         let bytes = fs::read(self.file("console")).unwrap_or_default();
@@ -291,7 +329,7 @@ impl Drop for Machine<'_> {
         for verb in ["destroy", "undefine"] {
             let _ = self.ground.virsh(&[verb, &self.name]);
         }
-        for ending in ["qcow2", "iso", "xml", "console"] {
+        for ending in ["qcow2", "iso", "xml", "console", "packages"] {
             let _ = fs::remove_file(self.file(ending));
         }
     }

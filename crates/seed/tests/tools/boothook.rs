@@ -23,6 +23,7 @@ impl Machine {
         machine.add_program("useradd", "");
         machine.add_program("chown", "");
         machine.add_program("umount", "");
+        machine.add_program("sync", "");
         machine.add_program("blkid", "echo /dev/sr1");
         machine.add_program("id", "exit 1");
         machine.add_program("uname", "echo x86_64");
@@ -132,7 +133,7 @@ fn the_boothook_installs_what_the_seed_holds_and_waits_for_nothing() {
     assert!(
         calls.ends_with(
             "systemctl enable egress-proxies-agent.service proxyd.service \
-             egress-proxies-first-boot.service\nsystemctl restart --no-block \
+             egress-proxies-first-boot.service\nsync\nsystemctl restart --no-block \
              egress-proxies-agent.service proxyd.service egress-proxies-first-boot.service\n\
              umount /run/egress-proxies/seed\n"
         ),
