@@ -8,8 +8,8 @@ use egress_core::{
     machine::{MachineState, StopReason},
 };
 use egress_provider::{CheckReason, Provider};
-use std::{fs, process::Command, time::Duration};
-use support::{Ground, Machine, soon};
+use std::{fs, process::Command, sync::Arc, time::Duration};
+use support::{Ground, Machine, host::virsh, soon};
 use tokio::{sync::RwLock, time::Instant};
 
 /// Who restarts the daemon holds this alone: it cuts the connections of all other tests.
@@ -335,4 +335,72 @@ async fn b78_b96_a_machine_whose_seed_was_removed_starts_again_after_it_went_off
         .expect("undefined");
     assert_eq!(machine.state().await, MachineState::Absent);
     machine.down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_base_image_is_for_new_machines_alone() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let _daemon = LIBVIRTD.read().await;
+    let session = ground.session().await;
+    let pool = session.pool("default").await.expect("the pool");
+    let config = ground.config().await;
+    let mut old = Machine::claimed("old", config.clone()).await;
+    old.up().await;
+    let mut newer = config.clone();
+    newer.base_image = format!("egress-newer-{}.qcow2", std::process::id());
+    let xml = format!(
+        "<volume><name>{}</name><capacity unit='MiB'>1</capacity><target><format type='qcow2'/></target></volume>",
+        newer.base_image
+    );
+    let image = session.create_volume(&pool, &newer.base_image, &xml, soon());
+    let image = image.await.expect("an image");
+    let process = Arc::new(support::again(&old.provider, newer.clone()));
+    let mut new = Machine::of(&process, "new").await;
+    new.up().await;
+    let stands_on = async |machine: &Machine, image: &str| {
+        let seed = machine.claim.seed.clone().expect("recorded").name;
+        let disk = session.volume(&pool, &seed.replace(".iso", ".qcow2")).await;
+        let xml = session.volume_xml(&disk.expect("the disk")).await;
+        xml.expect("a description").contains(&format!("/{image}<"))
+    };
+    assert!(stands_on(&new, &newer.base_image).await);
+    assert!(stands_on(&old, &config.base_image).await);
+    let seen = process.get(&old.key, &old.claim).await.expect("it is seen");
+    assert!(is_up(&seen.state), "{seen:?}");
+    new.gone().await;
+    old.down().await;
+    session
+        .delete_volume(&image, soon())
+        .await
+        .expect("deleted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_is_down_is_told_before_anything_is_made() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let _daemon = LIBVIRTD.read().await;
+    let network = format!("down-{}", std::process::id());
+    let file = ground.dir.join("down.xml");
+    // Within the host alone.
+    let xml = format!("<network><name>{network}</name><bridge name='virbr99'/></network>");
+    fs::write(&file, xml).expect("written");
+    virsh(&ground.uri, &["net-define", &file.display().to_string()]);
+    let mut config = ground.config().await;
+    config.network = Some(network.clone());
+    let mut machine = Machine::claimed("offline", config).await;
+    let report = machine.provider.check().await.expect("a report");
+    assert_eq!(report.reason(), CheckReason::NetworkInvalid, "{report:?}");
+    let refused = machine.create().await.expect_err("it is down");
+    let told = format!("virsh net-start {network}");
+    assert!(refused.said().contains(&told), "{refused}");
+    machine.down().await;
+    virsh(&ground.uri, &["net-start", &network]);
+    machine.up().await;
+    machine.down().await;
+    virsh(&ground.uri, &["net-destroy", &network]);
+    virsh(&ground.uri, &["net-undefine", &network]);
 }

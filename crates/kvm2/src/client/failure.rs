@@ -73,46 +73,6 @@ pub enum Kind {
     UnexpectedAnswer,
 }
 
-impl Kind {
-    /// The kind as it stands in logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoDomain => "NoDomain",
-            Self::NoMetadata => "NoMetadata",
-            Self::DomainTaken => "DomainTaken",
-            Self::WrongState => "WrongState",
-            Self::AgentSilent => "AgentSilent",
-            Self::NoAgent => "NoAgent",
-            Self::NoPool => "NoPool",
-            Self::PoolInactive => "PoolInactive",
-            Self::NoVolume => "NoVolume",
-            Self::VolumeTaken => "VolumeTaken",
-            Self::NoRoom => "NoRoom",
-            Self::NoNetwork => "NoNetwork",
-            Self::NetworkInactive => "NetworkInactive",
-            Self::Busy => "Busy",
-            Self::Unsupported => "Unsupported",
-            Self::DescriptionRefused => "DescriptionRefused",
-            Self::HostFailed => "HostFailed",
-            Self::Unauthenticated => "Unauthenticated",
-            Self::AccessDenied => "AccessDenied",
-            Self::Unclassified => "Unclassified",
-            Self::NotSent => "NotSent",
-            Self::CutOff => "CutOff",
-            Self::CertificateUntrusted => "CertificateUntrusted",
-            Self::CertificateExpired => "CertificateExpired",
-            Self::CertificateForOthers => "CertificateForOthers",
-            Self::CertificateInvalid => "CertificateInvalid",
-            Self::CertificateRefused => "CertificateRefused",
-            Self::LoginRefused => "LoginRefused",
-            Self::HostKeyChanged => "HostKeyChanged",
-            Self::HostKeyUnknown => "HostKeyUnknown",
-            Self::FilesUnusable => "FilesUnusable",
-            Self::UnexpectedAnswer => "UnexpectedAnswer",
-        }
-    }
-}
-
 /// A call that gave no result: what was asked, what was answered, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

@@ -75,7 +75,7 @@ impl Client {
             session.open_driver().await
         };
         if let Err(mut failure) = opened.await {
-            if failure.kind == Kind::CutOff
+            if matches!(failure.kind, Kind::CutOff | Kind::NotSent)
                 && let Some(words) = self.dialer.last_words().await
             {
                 failure.said = format!("{} (ssh: {words})", failure.said);

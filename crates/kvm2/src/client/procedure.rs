@@ -51,8 +51,6 @@ procedures! {
     ConnectGetCapabilities = 7 Reads,
     /// What domains of one type and machine can have, in XML.
     ConnectGetDomainCapabilities = 342 Reads,
-    /// Cores and memory of the host.
-    NodeGetInfo = 6 Reads,
     /// What of the memory is free, and what could be.
     NodeGetMemoryStats = 228 Reads,
     /// Every domain.

@@ -279,12 +279,30 @@ async fn what_nobody_accounts_for_is_listed_from_every_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_was_rebooted_has_its_machines_off_and_they_are_started_again() {
+    let Some(ground) = Ground::find() else {
+        return;
+    };
+    let mut host = second(&ground, 166, None).await;
+    let config = ground.config_of(&[&host.uri]).await;
+    let mut machine = Machine::claimed("rebooted", config).await;
+    machine.up().await;
+    host.reboot().await;
+    let state = machine.state().await;
+    assert_eq!(state, MachineState::Stopped(StopReason::PoweredOff));
+    machine.up().await;
+    assert!(is_up(&machine.state().await));
+    machine.down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kvm2_keeps_the_contract_over_two_hosts() {
     let Some(ground) = Ground::find() else {
         return;
     };
-    let shared = ground.dir.join("pool");
-    let second = second(&ground, 165, Some(&shared)).await;
+    // Both are of its own: what is there before and after each case is compared.
+    let first = second(&ground, 165, None).await;
+    let second = second(&ground, 167, Some(&first.pool)).await;
     let run_id = uuid::Uuid::new_v4().simple().to_string();
     let identity = Identity {
         installation: format!("hosts-{}", &run_id[..8]).parse().expect("a name"),
@@ -293,7 +311,7 @@ async fn kvm2_keeps_the_contract_over_two_hosts() {
     let directory = tempfile::tempdir().expect("a folder");
     let name = "kvm-a".parse().expect("a name");
     let config = ground.config().await;
-    let bench = Bench::start(name, identity, config, None, &ground.uri, directory.path())
+    let bench = Bench::start(name, identity, config, None, &first.uri, directory.path())
         .and_then(|bench| bench.beside(&second.uri, directory.path()));
     let subject = Subject::on(Arc::new(bench.expect("a bench")));
     let mut options = Options::new(Tier::Extended, &run_id[..8]);

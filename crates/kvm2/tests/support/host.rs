@@ -58,6 +58,7 @@ pub struct Wish<'a> {
 pub struct Host {
     name: String,
     listens: bool,
+    subnet: u8,
     dir: TempDir,
     daemon: Option<Child>,
     pub uri: HostUri,
@@ -94,6 +95,7 @@ impl Host {
         let mut host = Self {
             name: wish.name.to_owned(),
             listens: wish.tls.is_some(),
+            subnet: wish.subnet,
             uri: uri.parse().expect("a URI"),
             pool: wish.pool.map_or(own, Path::to_owned),
             dir,
@@ -173,6 +175,33 @@ impl Host {
         // Its network and pools stay, too.
         let _gone = kill_process(pid.expect("a pid"), Signal::TERM);
         let _ended = daemon.wait();
+    }
+}
+
+impl Host {
+    /// The power goes, and comes back: nothing runs, and what lay in memory is forgotten.
+    pub async fn reboot(&mut self) {
+        self.stop();
+        let dir = self.dir.path().display().to_string();
+        for process in fs::read_dir("/proc").expect("processes").flatten() {
+            let Ok(pid) = process.file_name().to_string_lossy().parse() else {
+                continue;
+            };
+            // Its machines and its DHCP server lie below libvirt's own paths, which only a
+            // process of this host has there.
+            let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let is_of_it = fs::read_to_string(process.path().join("mountinfo"))
+                .is_ok_and(|mounts| mounts.contains(&dir));
+            if is_of_it && (words.contains("qemu-system") || words.contains("dnsmasq")) {
+                let _gone = kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL);
+            }
+        }
+        let bridge = format!("virbr{}", self.subnet);
+        run(Command::new("ip").args(["link", "del", &bridge]));
+        fs::remove_dir_all(self.dir.path().join("run")).expect("removed");
+        fs::create_dir(self.dir.path().join("run")).expect("a folder");
+        self.go().await;
     }
 }
 
