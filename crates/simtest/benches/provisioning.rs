@@ -23,7 +23,7 @@ use egress_simtest::{
 };
 use measure::{
     Kept, figure, head, memory, number, processor_time, program, quantile, row,
-    standing::{first_line, manifests, provisioned, simulator},
+    standing::{first_line, manifests, provisioned, sealed, simulator},
 };
 use std::{
     collections::BTreeMap,
@@ -161,7 +161,12 @@ fn standing() {
     for name in ["config", "manifests"] {
         fs::create_dir(path(name)).expect("a directory can be made");
     }
-    let _sim = simulator(&program, &path("sim"), &path("config/config.yaml"));
+    let _sim = simulator(
+        &program,
+        "proxyd",
+        &path("sim"),
+        &path("config/config.yaml"),
+    );
     fs::write(path("manifests/all.yaml"), manifests(count)).expect("a file can be written");
 
     let mut engine = Command::new(&program);
@@ -190,6 +195,10 @@ fn standing() {
     }
     let up = begun.elapsed().as_secs_f64();
     eprintln!("all provisioned after {up:.0} s");
+    while sealed(&admin) < count as usize {
+        assert!(begun.elapsed() < HOPELESS, "not all are sealed");
+        thread::sleep(Duration::from_millis(500));
+    }
     thread::sleep(Duration::from_secs(30));
     let seconds = number("--idle-seconds", 60);
     let (used, since) = (processor_time(pid), Instant::now());
@@ -197,8 +206,8 @@ fn standing() {
     let used = processor_time(pid).saturating_sub(used);
     let idle = 100.0 * used.as_secs_f64() / since.elapsed().as_secs_f64();
     println!(
-        "Standalone and a simulator of 100 times the speed, each a process, without guests: every \
-         proxy is asked every 10 s and refuses.\n"
+        "Standalone and a simulator of 100 times the speed, each a process, and a `proxyd` for \
+         each machine; once all are proven and sealed, each is asked every 10 s who it is.\n"
     );
     head(&[
         "machines",

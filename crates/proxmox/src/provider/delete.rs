@@ -40,6 +40,7 @@ impl Proxmox {
         call.same_cluster(&claim.cluster, &snapshot)?;
         let tasks = call.poll(&claim.handles).await?;
         self.hints().take_untold(vmid, key);
+        self.hints().leave_line(vmid);
         call.tell_failures(&tasks, vmid)?;
         if let Some(step) = tasks.live_step() {
             return Ok(call.in_progress(step, running(&tasks)));

@@ -41,6 +41,9 @@ impl Proxmox {
         if let Some(seen) = self.unchanged(key, claim, vmid, &snapshot) {
             return Ok(seen);
         }
+        if self.still_stands_in_line(claim, vmid, &snapshot) {
+            return Ok(ObservedMachine::only(MachineState::Absent));
+        }
         let looking = Looking {
             call,
             key,
@@ -48,6 +51,17 @@ impl Proxmox {
             vmid,
         };
         looking.run(&snapshot).await
+    }
+
+    /// Whether a machine is as absent as when it took its place in the line of those that wait to
+    /// clone: nothing was sent for it since that complete look, and the shared list shows nothing
+    /// there. Were an earlier process's request to land now, the clone request would be refused.
+    fn still_stands_in_line(&self, claim: &Claim, vmid: Vmid, snapshot: &Snapshot) -> bool {
+        claim.handles.is_empty()
+            && !claim.unsettled
+            && claim.retiring.is_none()
+            && !snapshot.guests.contains_key(&vmid)
+            && self.hints().waits_for_turn(vmid)
     }
 
     /// What the last look showed, where nothing says that it changed: a machine that boots is

@@ -20,11 +20,12 @@ pub fn first_line(output: ChildStdout) -> String {
     line
 }
 
-/// Starts a large simulator of 100 times the speed without guests, and writes a configuration for it.
-pub fn simulator(program: &Path, dir: &Path, config: &Path) -> Kept {
+/// Starts a large simulator of 100 times the speed with these guests, and writes a configuration
+/// for it.
+pub fn simulator(program: &Path, guests: &str, dir: &Path, config: &Path) -> Kept {
     let mut sim = Command::new(program);
     sim.args(["sim", "proxmox", "--listen", "127.0.0.1:0"])
-        .args(["--guests", "none", "--speed", "100"])
+        .args(["--guests", guests, "--speed", "100"])
         .args([
             "--memory-gib",
             "65536",
@@ -75,15 +76,27 @@ pub fn manifests(count: u32) -> String {
 
 /// How many proxies are provisioned, as the admin page says.
 pub fn provisioned(admin: &str) -> usize {
+    figure_of(
+        admin,
+        "egress_proxies_engine_proxies{",
+        r#"phase="Running""#,
+    )
+}
+
+/// How many machines were proven and sealed since the start, as the admin page says.
+pub fn sealed(admin: &str) -> usize {
+    let calls = r#"operation="seal",class="ok""#;
+    figure_of(admin, "egress_proxies_provider_calls_total{", calls)
+}
+
+fn figure_of(admin: &str, name: &str, labels: &str) -> usize {
     let mut stream = TcpStream::connect(admin).expect("the admin page listens");
     let ask = format!("GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
     stream.write_all(ask.as_bytes()).expect("written");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("an answer");
     text.lines()
-        .find(|line| {
-            line.starts_with("egress_proxies_engine_proxies") && line.contains(r#"phase="Running""#)
-        })
+        .find(|line| line.starts_with(name) && line.contains(labels))
         .and_then(|line| line.rsplit(' ').next()?.parse().ok())
         .unwrap_or(0)
 }
