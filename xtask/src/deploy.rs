@@ -133,6 +133,23 @@ const CASES: &[Case] = &[
     },
     Case {
         values: &[
+            "traces.otlp=http://collector.monitoring:4318",
+            "extraEnv[0].name=OTEL_EXPORTER_OTLP_HEADERS",
+            "extraEnv[0].valueFrom.secretKeyRef.name=collector",
+            "extraEnv[0].valueFrom.secretKeyRef.key=headers",
+            "watchNamespace=team-a",
+            "config.installation=team-a",
+        ],
+        has: &[
+            "--otlp=http://collector.monitoring:4318",
+            "name: OTEL_EXPORTER_OTLP_HEADERS",
+            "key: headers",
+            "# The configuration's events are told on the Lease.",
+        ],
+        lacks: &[],
+    },
+    Case {
+        values: &[
             "files[0].name=pv1",
             "files[0].secret=pv1-credentials",
             "config.providers[0].name=pv1",
@@ -152,6 +169,7 @@ const CASES: &[Case] = &[
 /// Values that must be refused, and a word of why.
 const REFUSED: &[(&[&str], &str)] = &[
     (&["watchNamespace=team-a"], "installation"),
+    (&["traces.otlp=collector:4318"], "otlp"),
     (&["replicas=0"], "replicas"),
     (&["replica=2"], "replica"),
     (&["files[0].name=pv1"], "files"),

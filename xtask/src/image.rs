@@ -3,6 +3,9 @@
 //! buildah writes it: the one of the system, or Debian's, unpacked into the cache. An image from
 //! scratch runs nothing while it is built, so no container is needed. Then the layer is unpacked
 //! again and its programs are run with that as their root: there is nothing else there.
+//!
+//! The check of every change does the same with a program that is not optimized: what it shows is
+//! that nothing is missing in an image that holds nothing else.
 
 use crate::{Stop, payload, run};
 use std::{
@@ -30,15 +33,43 @@ pub(crate) fn image(root: &Path) -> Result<(), Stop> {
         payload::build_static(root, "egress-cli", NAME)?,
         payload::build(root)?,
     ];
+    assemble(root, &programs, "image")
+}
+
+/// The same with a program that takes less time to build, and leaves no image behind.
+pub(crate) fn check(root: &Path) -> Result<(), Stop> {
+    let programs = [static_and_slow(root)?, payload::build(root)?];
+    let folder = "image-check";
+    assemble(root, &programs, folder)?;
     let target = run::metadata(root)?.target_directory.into_std_path_buf();
-    let here = target.join("image");
+    Ok(fs::remove_dir_all(target.join(folder))?)
+}
+
+/// The operator's program with no library needed, not optimized. Only its last step differs from
+/// what tests build, so that it shares libraries with them.
+fn static_and_slow(root: &Path) -> Result<PathBuf, Stop> {
+    let path = run::built_as_told(
+        run::cargo(root)
+            .args(["rustc", "--quiet", "--package", "egress-cli"])
+            .args(["--bin", NAME, run::MESSAGES])
+            .args(["--", "-C", "target-feature=+crt-static"])
+            .args(["-C", "strip=symbols"]),
+        NAME,
+    )?;
+    payload::must_be_static(&path)?;
+    Ok(path)
+}
+
+fn assemble(root: &Path, programs: &[PathBuf; 2], folder: &str) -> Result<(), Stop> {
+    let target = run::metadata(root)?.target_directory.into_std_path_buf();
+    let here = target.join(folder);
     if here.exists() {
         fs::remove_dir_all(&here)?;
     }
     let context = here.join("context");
     fs::create_dir_all(&context)?;
     fs::copy(root.join(DOCKERFILE), context.join("Dockerfile"))?;
-    for program in &programs {
+    for program in programs {
         let name = program.file_name().unwrap_or_default();
         fs::copy(program, context.join(name))?;
     }
@@ -219,6 +250,10 @@ fn run_from(here: &Path, archive: &Path, version: &str) -> Result<(), Stop> {
     let said = inside("/egress-proxies", "--version")?;
     if said.trim() != format!("{NAME} {version}") {
         return Err(Stop::Because(format!("the image's program says {said:?}")));
+    }
+    let said = inside("/proxyd", "--version")?;
+    if said.trim() != format!("proxyd {version}") {
+        return Err(Stop::Because(format!("the image's proxyd says {said:?}")));
     }
     let crds = inside("/egress-proxies", "crds")?;
     if !crds.contains("kind: CustomResourceDefinition") {

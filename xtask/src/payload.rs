@@ -30,13 +30,19 @@ pub(crate) fn build_static(root: &Path, package: &str, program: &str) -> Result<
             .env("RUSTFLAGS", "-C target-feature=+crt-static"),
         program,
     )?;
-    if names_loader(&std::fs::read(&path)?) {
+    must_be_static(&path)?;
+    Ok(path)
+}
+
+/// Refuses a program that needs a library.
+pub(crate) fn must_be_static(program: &Path) -> Result<(), Stop> {
+    if names_loader(&std::fs::read(program)?) {
         return Err(Stop::Because(format!(
             "{} still asks for a dynamic loader",
-            path.display()
+            program.display()
         )));
     }
-    Ok(path)
+    Ok(())
 }
 
 /// Whether the program carries the path of glibc's loader, as only a dynamic one does.

@@ -84,7 +84,18 @@ fn not_started(command: &Command, source: &std::io::Error) -> Stop {
 
 /// Builds with this `cargo build` command and returns where the named program lies.
 pub(crate) fn built(command: &mut Command, program: &str) -> Result<std::path::PathBuf, Stop> {
-    let messages = text(command.arg("--message-format=json-render-diagnostics"))?;
+    built_as_told(command.arg(MESSAGES), program)
+}
+
+/// What makes cargo say where it puts what it builds.
+pub(crate) const MESSAGES: &str = "--message-format=json-render-diagnostics";
+
+/// The same with a command that has [`MESSAGES`] among its arguments.
+pub(crate) fn built_as_told(
+    command: &mut Command,
+    program: &str,
+) -> Result<std::path::PathBuf, Stop> {
+    let messages = text(command)?;
     for message in cargo_metadata::Message::parse_stream(messages.as_bytes()) {
         if let cargo_metadata::Message::CompilerArtifact(artifact) = message?
             && artifact.target.name == program

@@ -1,12 +1,14 @@
 //! Where log lines go.
 
-use crate::failure::Failure;
+use crate::{failure::Failure, traces::Traces};
 use std::{
     collections::VecDeque,
     io::{self, Write},
     sync::{Mutex, PoisonError},
 };
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -69,8 +71,13 @@ impl<'a> MakeWriter<'a> for Sink {
     }
 }
 
-/// Begins to write log lines.
-pub fn start(format: Format, level: &str, target: Target) -> Result<(), Failure> {
+/// Begins to write log lines, and to hand spans to `traces`.
+pub fn start(
+    format: Format,
+    level: &str,
+    target: Target,
+    traces: Option<&Traces>,
+) -> Result<(), Failure> {
     // What libraries tell at these levels would bury our own lines; a filter can ask for it.
     let ours = match level {
         "debug" | "trace" => format!("info,egress={level}"),
@@ -81,14 +88,17 @@ pub fn start(format: Format, level: &str, target: Target) -> Result<(), Failure>
             "--log-level: {level}: is no log filter ({e}): use error, warn, info, debug or trace"
         ))
     })?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(false)
         .with_writer(Sink(target));
-    match format {
-        Format::Text => lines.init(),
-        Format::Json => lines.json().flatten_event(true).init(),
-    }
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(traces.map(Traces::layer))
+        .init();
     Ok(())
 }

@@ -15,6 +15,7 @@ mod plan;
 mod prune;
 mod sim;
 mod standalone;
+mod traces;
 mod wording;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +33,19 @@ struct Command {
     /// debug or trace, or a filter such as `info,egress_engine=debug`.
     #[arg(long, global = true)]
     log_level: Option<String>,
+    /// Send traces to a collector by OTLP over HTTP, to this URL with `/v1/traces` after it.
+    /// Without a URL: where OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT
+    /// says, else to http://localhost:4318. The other standard variables hold too, as
+    /// OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_TRACES_SAMPLER.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    otlp: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -170,6 +184,7 @@ fn main() -> ExitCode {
                 command.log_format,
                 level.unwrap_or("info"),
                 logs::Target::Stderr,
+                None,
             ) {
                 return failure.report();
             }
@@ -182,7 +197,7 @@ fn main() -> ExitCode {
         }
         Verb::Docs(arguments) => docs::run(&arguments),
         Verb::Crds => crds::run(),
-        verb => run(verb, command.log_format, level),
+        verb => run(verb, command.log_format, level, command.otlp.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -190,19 +205,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Failure> {
+fn run(
+    verb: Verb,
+    format: logs::Format,
+    level: Option<&str>,
+    otlp: Option<&str>,
+) -> Result<(), Failure> {
     let quiet = matches!(&verb, Verb::Standalone(arguments) if arguments.is_quick_start());
     let level = level.unwrap_or(if quiet { "warn" } else { "info" });
     let target = match &verb {
         Verb::Standalone(arguments) => arguments.log_target(),
         _ => logs::Target::Stderr,
     };
-    logs::start(format, level, target)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|e| Failure::failed(format!("starting the runtime: {e}")))?;
+    let traces = otlp.map(|url| traces::Traces::start(url, runtime.handle()));
+    let traces = traces.transpose()?;
+    logs::start(format, level, target, traces.as_ref())?;
     let result = runtime.block_on(async {
         match verb {
             Verb::Standalone(arguments) => standalone::run(arguments).await,
@@ -217,6 +239,9 @@ fn run(verb: Verb, format: logs::Format, level: Option<&str>) -> Result<(), Fail
             Verb::Proxyd(_) | Verb::Docs(_) | Verb::Crds => Ok(()),
         }
     });
+    if let Some(traces) = traces {
+        traces.end();
+    }
     // Blocking reads of a slow disk must not hold up the end.
     runtime.shutdown_background();
     result

@@ -73,6 +73,11 @@ fn troubles() -> Vec<Trouble> {
             &["Capacity", "of memory free"],
         ),
         trouble(
+            "lock-file",
+            order(json!({"do": "hold-machine", "vmid": 9000, "seconds": 36_000})),
+            &["lock-9000.conf", "got timeout", "fuser -v"],
+        ),
+        trouble(
             "unreachable",
             order(json!({"do": "network", "state": "down"})),
             &["Transient", "Connect"],

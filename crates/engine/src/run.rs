@@ -30,6 +30,7 @@ use std::{
     time::Duration,
 };
 use tokio::{task::JoinSet, time::Instant};
+use tracing::Instrument as _;
 
 /// How many passes of one provider run at once.
 const LANE_WIDTH: usize = 16;
@@ -383,7 +384,22 @@ impl Engine {
                 self.passes.spawn(async move {
                     let begun = Instant::now();
                     let now = begun.duration_since(shared.epoch);
-                    let result = pass(&shared.parts, &desired, now, &mut history).await;
+                    let span = tracing::debug_span!(
+                        "pass",
+                        proxy = %id,
+                        phase = tracing::field::Empty,
+                        otel.status_code = tracing::field::Empty,
+                        "error.type" = tracing::field::Empty,
+                    );
+                    let passed = pass(&shared.parts, &desired, now, &mut history);
+                    let result = passed.instrument(span.clone()).await;
+                    if let Ok(outcome) = &result {
+                        span.record("phase", outcome.status.phase.as_str());
+                    } else {
+                        span.record("otel.status_code", "ERROR");
+                        span.record("error.type", "store_error");
+                    }
+                    drop(span);
                     shared
                         .metrics
                         .pass_seconds

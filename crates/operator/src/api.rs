@@ -10,6 +10,7 @@ use kube::{
 };
 use serde_json::Value;
 use std::{future::Future, time::Duration};
+use tracing::Instrument as _;
 
 /// A request that has no answer by then is given up.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -25,6 +26,18 @@ pub enum Failure {
     Refused(String),
     /// Nobody knows whether it had its effect: what is known.
     Unknown(String),
+}
+
+impl Failure {
+    /// One word of a closed set.
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Missing => "missing",
+            Self::Refused(_) => "refused",
+            Self::Unknown(_) => "unknown",
+        }
+    }
 }
 
 impl std::fmt::Display for Failure {
@@ -86,6 +99,51 @@ pub(crate) async fn in_time<T>(
     }
 }
 
+/// A request that changes something, as a span tells of it.
+pub(crate) struct Write<'a> {
+    /// `PATCH` and so on.
+    pub(crate) method: &'static str,
+    /// `proxies/status` and so on.
+    pub(crate) resource: &'static str,
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: &'a str,
+}
+
+impl Write<'_> {
+    /// Makes it, in a span with the words of OpenTelemetry's conventions where there are some.
+    pub(crate) async fn in_span<T, E>(
+        self,
+        request: impl Future<Output = Result<T, E>>,
+        error_type: impl FnOnce(&E) -> &'static str,
+    ) -> Result<T, E> {
+        let span = tracing::debug_span!(
+            "api_write",
+            otel.name = format_args!("{} {}", self.method, self.resource),
+            otel.kind = "client",
+            http.request.method = self.method,
+            k8s.namespace.name = self.namespace,
+            resource = self.resource,
+            name = self.name,
+            otel.status_code = tracing::field::Empty,
+            "error.type" = tracing::field::Empty,
+        );
+        let result = request.instrument(span.clone()).await;
+        if let Err(e) = &result {
+            span.record("otel.status_code", "ERROR");
+            span.record("error.type", error_type(e));
+        }
+        result
+    }
+
+    /// Makes a request that ends by the deadline, in a span.
+    pub(crate) async fn in_time<T>(
+        self,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Failure> {
+        self.in_span(in_time(request), Failure::word).await
+    }
+}
+
 /// The Proxies behind the API server.
 #[derive(Clone)]
 pub struct Proxies {
@@ -126,14 +184,32 @@ impl Proxies {
             field_manager: Some(FIELD_MANAGER.into()),
             ..PatchParams::default()
         };
-        held(in_time(api.patch(id.name(), &params, &Patch::Merge(patch))).await?)
+        let write = Write {
+            method: "PATCH",
+            resource: "proxies",
+            namespace: Some(id.namespace()),
+            name: id.name(),
+        };
+        let patch = Patch::Merge(patch);
+        held(write.in_time(api.patch(id.name(), &params, &patch)).await?)
     }
 
     /// Applies a status; answers with the object as it is then.
     pub async fn apply_status(&self, id: &ProxyId, object: &Value) -> Result<Held, Failure> {
         let api = self.api(id);
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        held(in_time(api.patch_status(id.name(), &params, &Patch::Apply(object))).await?)
+        let write = Write {
+            method: "PATCH",
+            resource: "proxies/status",
+            namespace: Some(id.namespace()),
+            name: id.name(),
+        };
+        let patch = Patch::Apply(object);
+        held(
+            write
+                .in_time(api.patch_status(id.name(), &params, &patch))
+                .await?,
+        )
     }
 }
 

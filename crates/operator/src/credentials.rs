@@ -9,7 +9,7 @@
 mod tests;
 
 use crate::{
-    api::{FIELD_MANAGER, Failure, in_time},
+    api::{FIELD_MANAGER, Failure, Write, in_time},
     cache::Cache,
 };
 use async_trait::async_trait;
@@ -185,7 +185,14 @@ impl KubeCredentials {
             field_manager: Some(FIELD_MANAGER.into()),
             ..PostParams::default()
         };
-        match in_time(api.create(&params, &secret)).await {
+        let name = secret_name(id);
+        let write = Write {
+            method: "POST",
+            resource: "secrets",
+            namespace: Some(id.namespace()),
+            name: &name,
+        };
+        match write.in_time(api.create(&params, &secret)).await {
             Ok(_) => {
                 let key = (id.namespace().to_owned(), secret_name(id));
                 self.believe(key, made.clone(), Some(uid), OWN_BELIEF);

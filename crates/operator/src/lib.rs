@@ -19,6 +19,7 @@ pub mod providers;
 pub mod run;
 pub mod status;
 pub mod store;
+pub mod texts;
 pub mod watch;
 pub mod wishes;
 

@@ -1,7 +1,7 @@
 //! Events of Proxies, for `kubectl describe`. Best effort: an event that cannot be written is
 //! dropped, for the status says the same.
 
-use crate::lease::LeaseSettings;
+use crate::{api::Write, lease::LeaseSettings};
 use egress_api::v1alpha1::{API_VERSION, PROXY_KIND};
 use egress_core::{
     ProxyId,
@@ -42,7 +42,13 @@ impl News {
         tokio::spawn(async move {
             let mut told: Option<Instant> = None;
             while let Some((about, event)) = receiver.recv().await {
-                let written = recorder.publish(&event, &about);
+                let write = Write {
+                    method: "POST",
+                    resource: "events",
+                    namespace: about.namespace.as_deref(),
+                    name: about.name.as_deref().unwrap_or_default(),
+                };
+                let written = write.in_span(recorder.publish(&event, &about), |_| "refused");
                 match tokio::time::timeout(PATIENCE, written).await {
                     Ok(Ok(())) => {}
                     // One line tells of many that fail alike.

@@ -2,7 +2,7 @@
 //! They are written, never read for a decision.
 
 use crate::{
-    api::{FIELD_MANAGER, Failure, in_time},
+    api::{FIELD_MANAGER, Failure, Write, in_time},
     cache::Cache,
     objects::Memory,
 };
@@ -13,6 +13,7 @@ use egress_api::v1alpha1::{
         condition,
     },
 };
+use egress_core::Installation;
 use egress_engine::{Handle, checker, sweeper};
 use egress_provider::{CheckReason, Report, Severity};
 use kube::{
@@ -24,6 +25,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+/// Whose operator keeps an object: several may work in one cluster, each with its own providers.
+const INSTALLATION_LABEL: &str = "egress-proxies.io/installation";
 
 /// From one comparison of what is known with what the objects say to the next.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -127,21 +131,29 @@ fn finding(found: &egress_provider::CheckFinding) -> ProviderFinding {
     }
 }
 
-/// Keeps the objects as what is known, for as long as it is polled.
-pub async fn mirror_forever(client: Client, handle: Handle, cache: Arc<Cache>, mirrored: Mirrored) {
+/// Keeps the objects of this installation as what is known, for as long as it is polled.
+pub async fn mirror_forever(
+    client: Client,
+    installation: Installation,
+    handle: Handle,
+    cache: Arc<Cache>,
+    mirrored: Mirrored,
+) {
     let api: Api<ProxyProvider> = Api::all(client);
     let mut objects = None;
     let mut told = None;
     loop {
         let result = match &mut objects {
-            None => match list(&api).await {
+            None => match list(&api, &installation).await {
                 Ok(all) => {
                     objects = Some(all);
                     continue;
                 }
                 Err(failure) => Err(failure),
             },
-            Some(objects) => write_all(&api, &handle, &cache, &mirrored, objects).await,
+            Some(objects) => {
+                write_all(&api, &installation, &handle, &cache, &mirrored, objects).await
+            }
         };
         if let Err(failure) = result {
             let text = failure.to_string();
@@ -157,21 +169,43 @@ pub async fn mirror_forever(client: Client, handle: Handle, cache: Arc<Cache>, m
     }
 }
 
-type Objects = BTreeMap<String, Option<ProxyProviderStatus>>;
+/// The objects there are.
+#[derive(Default)]
+struct Objects {
+    ours: BTreeMap<String, Option<ProxyProviderStatus>>,
+    /// Names that other installations use.
+    others: BTreeSet<String>,
+}
 
-async fn list(api: &Api<ProxyProvider>) -> Result<Objects, Failure> {
-    let found = in_time(api.list(&ListParams::default())).await?;
-    let named = |object: ProxyProvider| Some((object.metadata.name?, object.status));
-    Ok(found.items.into_iter().filter_map(named).collect())
+async fn list(api: &Api<ProxyProvider>, installation: &Installation) -> Result<Objects, Failure> {
+    let mut objects = Objects::default();
+    for object in in_time(api.list(&ListParams::default())).await?.items {
+        let metadata = object.metadata;
+        let (Some(name), labels) = (metadata.name, metadata.labels) else {
+            continue;
+        };
+        let owner = labels.and_then(|mut labels| labels.remove(INSTALLATION_LABEL));
+        if owner.is_none_or(|owner| owner == installation.as_str()) {
+            objects.ours.insert(name, object.status);
+        } else {
+            objects.others.insert(name);
+        }
+    }
+    Ok(objects)
 }
 
 async fn write_all(
     api: &Api<ProxyProvider>,
+    installation: &Installation,
     handle: &Handle,
     cache: &Cache,
     mirrored: &Mirrored,
     objects: &mut Objects,
 ) -> Result<(), Failure> {
+    let Objects {
+        ours: objects,
+        others,
+    } = objects;
     let used = used(cache);
     let lanes = handle.parts().providers.all();
     let configured: BTreeMap<String, &'static str> = lanes
@@ -180,6 +214,9 @@ async fn write_all(
         .collect();
     let names: BTreeSet<String> = configured.keys().chain(objects.keys()).cloned().collect();
     for name in names {
+        if others.contains(&name) {
+            continue; // two of one name: whoever came first is shown
+        }
         let proxies = used.get(&name).copied().unwrap_or(0);
         let kind = configured.get(&name).copied();
         let exists = objects.contains_key(&name);
@@ -198,14 +235,33 @@ async fn write_all(
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let mut object = ProxyProvider::new(&name);
+        let label = (INSTALLATION_LABEL.to_owned(), installation.to_string());
+        object.metadata.labels = Some(BTreeMap::from([label]));
         if !exists {
-            in_time(api.patch(&name, &params, &Patch::Apply(&object))).await?;
+            let patch = Patch::Apply(&object);
+            let made = api.patch(&name, &params, &patch);
+            write("PATCH", "proxyproviders", &name)
+                .in_time(made)
+                .await?;
         }
         object.status = Some(status.clone());
-        in_time(api.patch_status(&name, &params, &Patch::Apply(&object))).await?;
+        let patch = Patch::Apply(&object);
+        let told = api.patch_status(&name, &params, &patch);
+        write("PATCH", "proxyproviders/status", &name)
+            .in_time(told)
+            .await?;
         objects.insert(name, Some(status));
     }
     Ok(())
+}
+
+const fn write<'a>(method: &'static str, resource: &'static str, name: &'a str) -> Write<'a> {
+    Write {
+        method,
+        resource,
+        namespace: None,
+        name,
+    }
 }
 
 async fn remove(api: &Api<ProxyProvider>, name: &str) -> Result<(), Failure> {
@@ -220,7 +276,11 @@ async fn remove(api: &Api<ProxyProvider>, name: &str) -> Result<(), Failure> {
         }),
         ..DeleteParams::default()
     };
-    match in_time(api.delete(name, &params)).await {
+    let removed = api.delete(name, &params);
+    match write("DELETE", "proxyproviders", name)
+        .in_time(removed)
+        .await
+    {
         Ok(_) | Err(Failure::Missing) => Ok(()),
         Err(other) => Err(other),
     }

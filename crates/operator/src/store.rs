@@ -33,6 +33,7 @@ use std::{
     time::Duration,
 };
 use tokio::{sync::watch, time::Instant};
+use tracing::Instrument as _;
 
 /// How often a write is tried again because something beside the record changed.
 const TRIES: usize = 4;
@@ -132,7 +133,7 @@ impl AnnotationStore {
         let (going, ended) = watch::channel(());
         let before = held(&self.shared.writing).insert(id.clone(), ended.clone());
         let (shared, of) = (self.shared.clone(), id.clone());
-        let task = tokio::spawn(async move {
+        let turn = async move {
             if let Some(before) = before {
                 end_of(before).await;
             }
@@ -147,7 +148,8 @@ impl AnnotationStore {
             drop(writing);
             drop(going);
             result
-        });
+        };
+        let task = tokio::spawn(turn.in_current_span());
         task.await.unwrap_or_else(|e| {
             Err(StoreError {
                 kind: StoreErrorKind::OutcomeUnknown,

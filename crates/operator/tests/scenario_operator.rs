@@ -341,6 +341,24 @@ async fn the_record_of_another_installation_is_left_alone_and_said_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_objects_of_another_installations_providers_are_left_alone() {
+    let cluster = Cluster::new();
+    let first = cluster.start(REPLICA).await;
+    let shown = || cluster.provider("lab").is_some();
+    cluster.wait("the first one's object", shown).await;
+    first.stop().await;
+    let theirs = cluster.provider("lab");
+    let second = cluster.rename_installation("b");
+    second.configure("other");
+    let _operator = second.start("second").await;
+    let shown = || second.provider("other").is_some();
+    second.wait("the second one's object", shown).await;
+    second.configure("lab other");
+    tokio::time::sleep(secs(120)).await;
+    assert_eq!(second.provider("lab"), theirs);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restored_object_with_another_uid_keeps_its_machine() {
     let cluster = Cluster::new();
     let operator = cluster.start(REPLICA).await;

@@ -6,7 +6,7 @@
 mod rungs;
 mod tally;
 
-use crate::{Stop, codegen, deploy, run, tidy};
+use crate::{Stop, codegen, deploy, image, run, tidy};
 use rungs::{RUNGS, Rung};
 use std::{
     io::IsTerminal,
@@ -33,6 +33,7 @@ enum Step {
     Rung(&'static Rung),
     Generated,
     Deploy,
+    Image,
     Docs,
 }
 
@@ -41,7 +42,7 @@ impl Step {
         [Self::Format, Self::Tidy, Self::Clippy, Self::Build]
             .into_iter()
             .chain(RUNGS.iter().map(Self::Rung))
-            .chain([Self::Generated, Self::Deploy, Self::Docs])
+            .chain([Self::Generated, Self::Deploy, Self::Image, Self::Docs])
             .collect()
     }
 
@@ -55,6 +56,7 @@ impl Step {
             Self::Rung(rung) => rung.name,
             Self::Generated => "generated",
             Self::Deploy => "deploy",
+            Self::Image => "image",
             Self::Docs => "docs",
         }
     }
@@ -70,6 +72,7 @@ impl Step {
                 "generated: pages of docs/ and definitions are as the program writes them".into()
             }
             Self::Deploy => "deploy: chart, plain YAML, alerts and dashboard".into(),
+            Self::Image => "image: the programs run with nothing but the image around them".into(),
             Self::Docs => "docs: rustdoc without warnings".into(),
         }
     }
@@ -96,14 +99,21 @@ impl Step {
             ))?,
             Self::Rung(rung) => return rung.run(root, in_ci()),
             Self::Generated => passes(codegen::codegen(root, &["--check".to_owned()]))?,
-            Self::Deploy => match deploy::deploy(root, &[]) {
-                // Helm or promtool cannot be had here.
-                Err(Stop::Because(why)) if !in_ci() => {
-                    println!("{why}");
-                    return Ok((Outcome::NotRun(why), Tally::default()));
+            // Helm, promtool or buildah cannot be had everywhere.
+            Self::Deploy | Self::Image => {
+                let outcome = if matches!(self, Self::Deploy) {
+                    deploy::deploy(root, &[])
+                } else {
+                    image::check(root)
+                };
+                match outcome {
+                    Err(Stop::Because(why)) if !in_ci() => {
+                        println!("{why}");
+                        return Ok((Outcome::NotRun(why), Tally::default()));
+                    }
+                    outcome => passes(outcome)?,
                 }
-                outcome => passes(outcome)?,
-            },
+            }
             Self::Docs => run::succeeds(
                 cargo("doc --no-deps --workspace --all-features --quiet")
                     .env("RUSTDOCFLAGS", "-D warnings"),
@@ -160,7 +170,7 @@ pub(crate) fn ci(root: &Path, args: &[String]) -> Result<(), Stop> {
         let broken = rows
             .iter()
             .any(|row| row.name == "build" && row.outcome == Outcome::Failed);
-        if broken && matches!(step, Step::Rung(_) | Step::Generated) {
+        if broken && matches!(step, Step::Rung(_) | Step::Generated | Step::Image) {
             let outcome = Outcome::NotRun("the build must pass first".into());
             rows.push(Row {
                 name: step.name(),

@@ -34,7 +34,7 @@ pub fn wait_for<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
 pub const API_SERVER: &str = "kube-apiserver";
 
 /// The chart that people install.
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart");
+pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart");
 /// The release, and so the service account and the role of an operator.
 pub const ACCOUNT: &str = "egress-proxies";
 
@@ -179,6 +179,11 @@ impl Cluster {
             .collect()
     }
 
+    /// Where kubectl is.
+    pub fn kubectl_program(&self) -> &str {
+        self.fact("kubectl")
+    }
+
     /// kubectl as the admin, with these arguments.
     pub fn kubectl(&self, arguments: &[&str]) -> Said {
         self.kubectl_as(&self.kubeconfig(), arguments)
@@ -250,17 +255,19 @@ impl Cluster {
         }
     }
 
-    /// What the chart makes in this namespace of an operator that looks after the other one, or
-    /// after all: account and roles. Answers the arguments that it gives to the operator.
-    pub fn install_operator(&self, home: &str, watched: Option<&str>) -> Vec<String> {
-        let scope = watched.map_or_else(String::new, |name| format!("watchNamespace={name}"));
+    /// What the chart makes in this namespace of an operator with these values: account and
+    /// roles. Answers the arguments that it gives to the operator.
+    pub fn install_operator(&self, home: &str, values: &[&str]) -> Vec<String> {
         let render = |template: &str| {
             let mut arguments = vec!["template", ACCOUNT, CHART, "--namespace", home];
             arguments.extend([
                 "--set",
                 "config.installation=tested,lease.durationSeconds=5",
             ]);
-            arguments.extend(["--set", &scope, "--show-only", template]);
+            for value in values {
+                arguments.extend(["--set", value]);
+            }
+            arguments.extend(["--show-only", template]);
             let said = self.helm(&arguments);
             assert!(said.well, "{}", said.err);
             said.out
@@ -270,10 +277,7 @@ impl Cluster {
         let order = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
         let said = self.kubectl_with(&order, &render("templates/deployment.yaml"));
         let deployment: Value = serde_json::from_str(&said.out).expect("a Deployment");
-        let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
-        let arguments = arguments.as_array().expect("arguments");
-        let text = |argument: &Value| argument.as_str().expect("a text").to_owned();
-        arguments.iter().map(text).collect()
+        arguments_of(&deployment)
     }
 
     /// helm as the admin.
@@ -339,6 +343,14 @@ impl Cluster {
             }
         });
     }
+}
+
+/// What a Deployment gives to the operator.
+pub fn arguments_of(deployment: &Value) -> Vec<String> {
+    let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    let arguments = arguments.as_array().expect("arguments");
+    let text = |argument: &Value| argument.as_str().expect("a text").to_owned();
+    arguments.iter().map(text).collect()
 }
 
 /// A process that stands still until this is dropped.

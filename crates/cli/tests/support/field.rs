@@ -3,7 +3,7 @@
 
 use super::{
     PROGRAM, Running,
-    cluster::{Cluster, Frozen, wait_for},
+    cluster::{ACCOUNT, Cluster, Frozen, arguments_of, wait_for},
     end_machines, get,
     libvirt::Ground,
     machines_of, same,
@@ -35,6 +35,8 @@ pub enum Below {
 pub enum Scope {
     /// The namespace that it lives in.
     Own,
+    /// The same, and its providers are shown as objects.
+    OwnAndProviders,
     /// All namespaces; it lives in one of its own.
     Every,
 }
@@ -82,13 +84,27 @@ impl<'a> Field<'a> {
 
     /// A field whose proxies are processes of this host, on a hundred ports from this one on.
     pub fn on_this_host(cluster: &'a Cluster, topic: &str, first_port: u16) -> Self {
-        let field = Self::of(cluster, topic, directory(), Scope::Own, Below::Host);
-        field.configure(&format!(
+        Self::over_this_host(cluster, topic, first_port, Scope::Own)
+    }
+
+    /// The same, for an operator of this scope.
+    pub fn over_this_host(
+        cluster: &'a Cluster,
+        topic: &str,
+        first_port: u16,
+        scope: Scope,
+    ) -> Self {
+        let field = Self::of(cluster, topic, directory(), scope, Below::Host);
+        field.configure_host(first_port);
+        field
+    }
+
+    fn configure_host(&self, first_port: u16) {
+        self.configure(&format!(
             "{{name: here, local: {{addresses: [{EGRESS}], listen: 127.0.0.1, \
              portRange: {{from: {first_port}, to: {}}}, drainSeconds: 0}}}}",
             first_port + 99
         ));
-        field
     }
 
     /// A field whose proxies are tiny virtual machines.
@@ -108,16 +124,15 @@ impl<'a> Field<'a> {
         cluster.install_definitions();
         let namespace = cluster.namespace(topic);
         let home = match scope {
-            Scope::Own => namespace.clone(),
+            Scope::Own | Scope::OwnAndProviders => namespace.clone(),
             Scope::Every => cluster.namespace("home"),
         };
-        let watched = (scope == Scope::Own).then_some(&*namespace);
-        let arguments = cluster.install_operator(&home, watched);
+        let arguments = install(cluster, &home, &namespace, scope);
         let installation = format!("{namespace}-{}", std::process::id());
         Self {
             ends: Ends(installation.clone()),
             installation,
-            kubeconfig: cluster.service_account(&home, super::cluster::ACCOUNT),
+            kubeconfig: cluster.service_account(&home, ACCOUNT),
             cluster,
             namespace,
             below,
@@ -128,15 +143,61 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A field of this host whose operator is a release of this chart, definitions included; the
+    /// cluster is its alone.
+    pub fn released(cluster: &'a Cluster, topic: &str, first_port: u16, chart: &Path) -> Self {
+        let namespace = cluster.namespace(topic);
+        let installation = format!("{namespace}-{}", std::process::id());
+        let values = format!(
+            "watchNamespace={namespace},config.installation=tested,lease.durationSeconds=5"
+        );
+        let install = [
+            "install",
+            ACCOUNT,
+            &chart.to_string_lossy(),
+            "--set",
+            &values,
+        ];
+        let said = cluster.helm(&[&install[..], &["-n", &namespace]].concat());
+        assert!(said.well, "{}", said.err);
+        cluster.get(&["wait", "--for=condition=Established", "crd", "--all"]);
+        let field = Self {
+            ends: Ends(installation.clone()),
+            installation,
+            kubeconfig: cluster.service_account(&namespace, ACCOUNT),
+            cluster,
+            arguments: released_arguments(cluster, &namespace),
+            home: namespace.clone(),
+            namespace,
+            below: Below::Host,
+            scope: Scope::Own,
+            dir: directory(),
+        };
+        field.configure_host(first_port);
+        field
+    }
+
+    /// helm on this release.
+    pub fn helm(&self, arguments: &[&str]) {
+        let said = self
+            .cluster
+            .helm(&[arguments, &["-n", &self.namespace]].concat());
+        assert!(said.well, "helm {arguments:?}: {}", said.err);
+    }
+
+    /// Takes on what a new revision of the release says of its operator.
+    pub fn take_revision(&mut self) {
+        self.arguments = released_arguments(self.cluster, &self.namespace);
+    }
+
     /// The same directory, hypervisor and namespace, in another cluster.
     pub fn moved(self, cluster: &Cluster) -> Field<'_> {
         cluster.install_definitions();
         cluster.get(&["create", "namespace", &self.namespace]);
-        let watched = (self.scope == Scope::Own).then_some(&*self.namespace);
-        let arguments = cluster.install_operator(&self.home, watched);
+        let arguments = install(cluster, &self.home, &self.namespace, self.scope);
         Field {
             cluster,
-            kubeconfig: cluster.service_account(&self.home, super::cluster::ACCOUNT),
+            kubeconfig: cluster.service_account(&self.home, ACCOUNT),
             namespace: self.namespace,
             installation: self.installation,
             ends: self.ends,
@@ -398,6 +459,22 @@ impl<'a> Field<'a> {
         let proxy = self.proxy(name);
         let endpoint = proxy["status"]["endpoint"].as_str().expect("an endpoint");
         get(endpoint, page, Some(&basic))
+    }
+}
+
+fn released_arguments(cluster: &Cluster, namespace: &str) -> Vec<String> {
+    arguments_of(&cluster.json(&["get", "deployment", ACCOUNT, "-n", namespace]))
+}
+
+/// What the chart makes of an operator of this scope; the arguments it gives to it.
+fn install(cluster: &Cluster, home: &str, namespace: &str, scope: Scope) -> Vec<String> {
+    let watched = format!("watchNamespace={namespace}");
+    match scope {
+        Scope::Own => cluster.install_operator(home, &[&watched]),
+        Scope::OwnAndProviders => {
+            cluster.install_operator(home, &[&watched, "providerObjects=true"])
+        }
+        Scope::Every => cluster.install_operator(home, &[]),
     }
 }
 

@@ -17,12 +17,24 @@ use std::{
 };
 use tempfile::TempDir;
 
+#[allow(dead_code, reason = "only some test programs look at alerts")]
+pub mod alerts;
 #[allow(dead_code, reason = "only some test programs need an API server")]
 pub mod cluster;
+#[allow(
+    dead_code,
+    reason = "only some test programs need a collector of traces"
+)]
+pub mod collector;
 #[allow(dead_code, reason = "only some test programs need an operator")]
 pub mod field;
 #[allow(dead_code, reason = "only some test programs need virtual machines")]
 pub mod libvirt;
+#[allow(
+    dead_code,
+    reason = "only some test programs need a late or refusing API server"
+)]
+pub mod relay;
 #[allow(dead_code, reason = "only some test programs need a simulator")]
 pub mod sim;
 

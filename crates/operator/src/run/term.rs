@@ -13,6 +13,7 @@ use crate::{
     providers::{self, Mirrored},
     status::Statuses,
     store::{AnnotationStore, Settle},
+    texts::Texts,
     watch::Watch,
     wishes::Wishes,
 };
@@ -219,6 +220,13 @@ impl Terms {
             metrics: self.figures.sweeps.clone(),
             told: Some(mirrored.listings()),
         };
+        let texts = Texts {
+            handle: handle.clone(),
+            cache: self.cache.clone(),
+            config: self.config.clone(),
+            installation: self.identity.installation.clone(),
+            credentials: handle.parts().credentials.clone(),
+        };
         let mut helpers = vec![
             tokio::spawn(follow_objects(
                 self.cache.clone(),
@@ -243,10 +251,12 @@ impl Terms {
                 Some(mirrored.reports()),
             )),
             tokio::spawn(sweeper.sweep_forever()),
+            tokio::spawn(texts.follow_forever()),
         ];
         if self.mirror == Mirror::Objects {
             helpers.push(tokio::spawn(providers::mirror_forever(
                 self.client.clone(),
+                self.identity.installation.clone(),
                 handle.clone(),
                 self.cache.clone(),
                 mirrored,

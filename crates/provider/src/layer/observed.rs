@@ -173,11 +173,18 @@ impl Observed {
             key = key.map(MachineKey::name),
             slot = slot.map(Slot::as_str),
             class = tracing::field::Empty,
+            otel.status_code = tracing::field::Empty,
+            "error.type" = tracing::field::Empty,
         );
         let begun = Instant::now();
         let result = call.instrument(span.clone()).await;
         let class = result.as_ref().err().map(crate::Error::class);
         span.record("class", word(class));
+        // What OpenTelemetry's conventions call it, where traces are sent.
+        if let Some(class) = class {
+            span.record("otel.status_code", "ERROR");
+            span.record("error.type", class.as_str());
+        }
         if let Some(at) = Operation::ALL.iter().position(|o| *o == operation) {
             self.figures[at].count(class);
             self.figures[at]

@@ -52,6 +52,9 @@ impl Call<'_> {
         if let Some((_, remedy)) = refused_wholly(&failure.kind) {
             said = format!("{said}: {remedy}");
         }
+        if let Some(remedy) = lock_remedy(&failure) {
+            said = format!("{said}: {remedy}");
+        }
         if matches!(failure.kind, Kind::UnexpectedAnswer | Kind::Unclassified) {
             tracing::warn!(operation = %self.operation, target = self.target, said, "an answer of Proxmox VE that is not known");
         }
@@ -103,5 +106,41 @@ pub(super) fn handle(step: &str, upid: &Upid) -> Handle {
     Handle {
         step: step.to_owned(),
         id: upid.to_string(),
+    }
+}
+
+/// What a person can do where the lock on a file is not given back.
+pub(super) fn lock_remedy(failure: &Failure) -> Option<String> {
+    let held = failure.kind == Kind::LockTimeout;
+    let file = held.then(|| lock_file(&failure.said)).flatten()?;
+    Some(format!(
+        "something else works there; if this stays, `fuser -v {file}` as root on the node shows which process holds the lock, and one that hangs has to be ended"
+    ))
+}
+
+/// The file of a lock that could not be had, where the text names one by its path.
+fn lock_file(said: &str) -> Option<&str> {
+    let (_, from) = said.split_once("'/")?;
+    let (path, _) = from.split_once('\'')?;
+    let start = said.len() - from.len() - 1;
+    said.get(start..=start + path.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_file_is_read_from_the_text_that_names_it() {
+        for (said, file) in [
+            (
+                "can't lock file '/var/lock/qemu-server/lock-9000.conf' - got timeout",
+                Some("/var/lock/qemu-server/lock-9000.conf"),
+            ),
+            ("can't acquire lock 'storage-local' - got timeout", None),
+            ("got lock request timeout", None),
+        ] {
+            assert_eq!(lock_file(said), file);
+        }
     }
 }

@@ -1,7 +1,12 @@
 //! Tasks of ours: asked for at their own node, told once when they fail, and found again by
 //! what their log says (rules 2 and 12).
 
-use super::{Proxmox, call::Call, call::handle, shared::Snapshot, waits};
+use super::{
+    Proxmox,
+    call::{Call, handle, lock_remedy},
+    shared::Snapshot,
+    waits,
+};
 use crate::client::{
     Failure, Kind, NodeName, TaskEnd, TaskFilter, TaskState, Upid, Vmid, poll_waits,
 };
@@ -192,10 +197,11 @@ impl Call<'_> {
     }
 
     fn task_failed(&self, step: &str, failure: Failure) -> egress_provider::Error {
-        self.error(
-            failure.class,
-            format!("the {step} task ended with: {}", failure.said),
-        )
+        let mut said = format!("the {step} task ended with: {}", failure.said);
+        if let Some(remedy) = lock_remedy(&failure) {
+            said = format!("{said}: {remedy}");
+        }
+        self.error(failure.class, said)
     }
 
     /// The answer while a task or something else is waited for: come back when it is to be
