@@ -237,6 +237,11 @@ impl Creation<'_> {
             );
             return Err(call.error(ErrorClass::NeedsOperator, said));
         }
+        // libvirt knows how much is free from its last look at the directory, and machines that
+        // write make it less.
+        if let Ok(pool) = self.session.pool(self.pool_name()).await {
+            call.look_anew(&self.session, &pool).await;
+        }
         let survey = call.survey(&self.session).await?;
         call.refuse_on(&survey.findings)?;
         self.has_room(&survey)?;

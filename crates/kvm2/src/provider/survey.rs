@@ -98,9 +98,6 @@ impl Call<'_> {
             }
             Err(failure) => return Err(self.failed(failure)),
         };
-        // libvirt knows how much is free from its last look at the directory, and machines that
-        // write make it less.
-        self.look_anew(session, &pool).await;
         let room = session.pool_room(&pool).await.map_err(|f| self.failed(f))?;
         if !room.is_running {
             survey.error(
