@@ -384,7 +384,18 @@ async fn ssh_ends_with_a_client_that_is_killed() {
     assert!(is_open);
     let clients = sshd.clients();
     assert_eq!(clients.len(), 1);
+    let words = fs::read_to_string(format!("/proc/{}/cmdline", clients[0])).expect("it runs");
+    let forwarded = words.split('\0').skip_while(|word| *word != "-L").nth(1);
+    let local = forwarded.and_then(|word| word.split(':').next());
+    let folder = Path::new(local.expect("a socket")).ancestors().nth(2);
+    let folder = folder.expect("below a folder").to_owned();
+    assert!(folder.is_dir(), "{folder:?}");
     victim.kill().expect("it runs");
     victim.wait().expect("it ends");
     ended(&clients).await;
+    let end = soon();
+    while folder.exists() {
+        assert!(Instant::now() < end, "{folder:?} stays");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -32,9 +32,12 @@ const POLL: Duration = Duration::from_millis(20);
 /// How much of what `ssh` complains is kept, in bytes: the last words.
 const COMPLAINTS: usize = 4096;
 
-/// Runs `ssh`, and ends it when the input closes. The watcher goes first when `ssh` ends by
-/// itself: its number may be another's by the time the input closes.
+/// Runs `ssh`, ends it when the input closes, and removes the folder of its socket, which a
+/// killed owner could not. The watcher goes first when `ssh` ends by itself: its number may be
+/// another's by the time the input closes.
 const KEEPER: &str = r#"
+folder=$1
+shift
 exec 3<&0
 "$@" 3<&- </dev/null &
 ssh=$!
@@ -44,6 +47,8 @@ exec 3<&- </dev/null
 wait "$ssh"
 code=$?
 kill "$watcher" 2>/dev/null
+rm -f "$folder/s/sock"
+rmdir "$folder/s" "$folder" 2>/dev/null
 exit "$code"
 "#;
 
@@ -158,6 +163,7 @@ impl Tunnel {
         let socket = inside.join("sock");
         let mut child = Command::new("sh")
             .args(["-c", KEEPER, "sh"])
+            .arg(directory.path())
             .arg(&self.program)
             .args(arguments(target, &socket))
             .stdin(Stdio::piped())
