@@ -33,7 +33,13 @@ pub(crate) fn image(root: &Path) -> Result<(), Stop> {
         payload::build_static(root, "egress-cli", NAME)?,
         payload::build(root)?,
     ];
-    assemble(root, &programs, "image")
+    let archive = assemble(root, &programs, "image")?;
+    println!(
+        "{} {} bytes",
+        archive.display(),
+        fs::metadata(&archive)?.len()
+    );
+    Ok(())
 }
 
 /// The same with a program that takes less time to build, and leaves no image behind.
@@ -60,7 +66,9 @@ fn static_and_slow(root: &Path) -> Result<PathBuf, Stop> {
     Ok(path)
 }
 
-fn assemble(root: &Path, programs: &[PathBuf; 2], folder: &str) -> Result<(), Stop> {
+/// Makes the archive in this folder of the target folder, and runs what is in it; answers where
+/// it lies.
+fn assemble(root: &Path, programs: &[PathBuf; 2], folder: &str) -> Result<PathBuf, Stop> {
     let target = run::metadata(root)?.target_directory.into_std_path_buf();
     let here = target.join(folder);
     if here.exists() {
@@ -82,12 +90,7 @@ fn assemble(root: &Path, programs: &[PathBuf; 2], folder: &str) -> Result<(), St
     must(buildah.command("push").args([&tag, &destination]))?;
     run_from(&here, &archive, &version)?;
     fs::remove_dir_all(here.join("storage"))?;
-    println!(
-        "{} {} bytes",
-        archive.display(),
-        fs::metadata(&archive)?.len()
-    );
-    Ok(())
+    Ok(archive)
 }
 
 fn version(program: &Path) -> Result<String, Stop> {
