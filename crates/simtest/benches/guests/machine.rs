@@ -1,6 +1,6 @@
 //! One machine: its seed, its boot, what it does when.
 
-use super::{Ground, Kind, outside::PAGE};
+use super::{Ground, Kind, measure::processor_time, outside::PAGE};
 use egress_core::{
     machine::CloudConfig,
     proxy_config::{Auth, Limits, ProxydConfig, Verifier},
@@ -43,6 +43,8 @@ pub struct Times {
     pub addressed: f64,
     /// The first answer of a page through the proxy.
     pub served: f64,
+    /// Processor time of QEMU up to that answer; without a proxy, up to the multi-user target.
+    pub processor: f64,
 }
 
 /// What the machine says of itself.
@@ -221,11 +223,15 @@ impl<'a> Machine<'a> {
             multi_user: f64::NAN,
             addressed: f64::NAN,
             served: f64::NAN,
+            processor: f64::NAN,
         };
         let mut proxy = None;
         while times.multi_user.is_nan() || (has_proxy && times.served.is_nan()) {
             if times.multi_user.is_nan() && self.console().contains("multi-user.target") {
                 times.multi_user = self.begun.elapsed().as_secs_f64();
+                if !has_proxy {
+                    times.processor = self.processor();
+                }
             }
             if has_proxy && proxy.is_none() {
                 proxy = self.address();
@@ -238,6 +244,7 @@ impl<'a> Machine<'a> {
                 && self.get(proxy).is_ok_and(|answer| answer.ends_with(PAGE))
             {
                 times.served = self.begun.elapsed().as_secs_f64();
+                times.processor = self.processor();
             }
             assert!(
                 self.begun.elapsed() < HOPELESS,
@@ -247,6 +254,13 @@ impl<'a> Machine<'a> {
             thread::sleep(BETWEEN_LOOKS);
         }
         times
+    }
+
+    /// What QEMU has used so far.
+    fn processor(&self) -> f64 {
+        let file = self.ground.dir.join(format!("run/qemu/{NAME}.pid"));
+        let pid = fs::read_to_string(file).expect("QEMU runs");
+        processor_time(pid.trim().parse().expect("a pid")).as_secs_f64()
     }
 
     fn address(&self) -> Option<SocketAddr> {

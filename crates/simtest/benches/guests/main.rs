@@ -96,7 +96,8 @@ fn main() {
     println!(
         "Medians of {rounds} rounds by turns, seconds from the start of the domain. `bare` is the \
          same image with a seed that says nothing, up to its multi-user target. The mirror for \
-         `package` holds the agent and what it needs, next door.\n"
+         `package` holds the agent and what it needs, next door. CPU is what QEMU used until the \
+         first 200: neighbours on the machine disturb it less.\n"
     );
     head(&[
         "guestAgent",
@@ -105,9 +106,13 @@ fn main() {
         "first 200",
         "over bare",
         "of package",
+        "CPU until then",
+        "over bare",
+        "of package",
     ]);
     let bare = of(Kind::Bare, |t| t.multi_user);
     let package = of(Kind::Package, |t| t.served);
+    let used = |kind| of(kind, |t| t.processor);
     for kind in Kind::ALL {
         let served = of(kind, |t| t.served);
         let compared = if kind == Kind::Bare { bare } else { served };
@@ -118,6 +123,9 @@ fn main() {
             figure(served),
             format!("**{}x**", figure(compared / bare)),
             figure(served / package),
+            figure(used(kind)),
+            format!("**{}x**", figure(used(kind) / used(Kind::Bare))),
+            figure(used(kind) / used(Kind::Package)),
         ]);
     }
 
