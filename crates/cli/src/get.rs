@@ -297,7 +297,9 @@ impl Row {
         let told = ["Accepted", "Provisioned", "Serving"]
             .iter()
             .filter_map(|t| find(t))
-            .find(|c| c["status"] != "True");
+            .find(|c| c["status"] != "True")
+            // The machine runs, and is not the one that is wanted.
+            .or_else(|| find("Provisioned").filter(|c| c["reason"] == "ReplacementRefused"));
         let message = told.map_or_else(String::new, |c| {
             format!("{}: {}", text(&c["reason"]), text(&c["message"]))
         });
@@ -447,6 +449,21 @@ mod tests {
             ]
         );
         assert_eq!(cells[2], ["-"; COLUMNS - 1]);
+    }
+
+    #[test]
+    fn a_change_that_is_refused_is_told_although_the_machine_serves() {
+        let provisioned = |reason: &str| {
+            json!({"status": {"conditions": [
+                {"type": "Provisioned", "status": "True", "reason": reason, "message": "why"},
+                {"type": "Serving", "status": "True", "reason": "Serving", "message": ""}]}})
+        };
+        let message = |reason: &str| {
+            let row = Row::of(&provisioned(reason), Timestamp::UNIX_EPOCH);
+            row.0[COLUMNS - 1].clone()
+        };
+        assert_eq!(message("Provisioned"), "");
+        assert_eq!(message("ReplacementRefused"), "ReplacementRefused: why");
     }
 
     fn running(name: &str, endpoint: &str) -> Value {

@@ -84,8 +84,11 @@ impl Watch {
                 match event {
                     None => break,
                     Some(Ok(event)) => {
-                        failures = 0;
-                        self.set_trouble(None);
+                        // `Init` says that a list is asked for, and nothing of its answer.
+                        if !matches!(event, Event::Init) {
+                            failures = 0;
+                            self.set_trouble(None);
+                        }
                         if matches!(event, Event::InitDone) {
                             self.take(event);
                             self.done.send_replace(serves);
@@ -135,7 +138,14 @@ impl Watch {
                 ("watch", Failure::Refused(other.to_string()))
             }
         };
-        let text = format!("Proxies: cannot {what} them: {why}: nothing new is noticed meanwhile");
+        let remedy = match why {
+            Failure::Missing => {
+                ": the definition of Proxies is missing: `egress-proxies crds | kubectl apply --server-side -f -`"
+            }
+            _ => "",
+        };
+        let text =
+            format!("Proxies: cannot {what} them: {why}: nothing new is noticed meanwhile{remedy}");
         if self.trouble().is_none() {
             tracing::warn!("{text}");
         }

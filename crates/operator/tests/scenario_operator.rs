@@ -284,6 +284,37 @@ async fn a_watch_that_ends_or_is_too_old_is_begun_anew_and_misses_nothing() {
     assert_eq!(cluster.machines(), 2);
 }
 
+/// Knows no Proxies, as a server without their definition, and counts how often it is asked.
+#[derive(Default)]
+struct Undefined(AtomicU32);
+
+#[async_trait::async_trait]
+impl Gate for Undefined {
+    async fn judge(&self, target: &Target) -> Verdict {
+        if target.resource == "proxies" && !target.verb.is_write() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            return Verdict::Refuse(404);
+        }
+        Verdict::Pass
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_again_and_again_is_asked_for_less_and_less_often() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    let gate = Arc::new(Undefined::default());
+    cluster.server.set_gate(Some(gate.clone()));
+    cluster.server.compact();
+    cluster.server.end_watches();
+    tokio::time::sleep(secs(300)).await;
+    let asked = gate.0.load(Ordering::Relaxed);
+    assert!((5..60).contains(&asked), "{asked}");
+    cluster.server.set_gate(None);
+    cluster.apply("a");
+    cluster.wait_serving("a").await;
+}
+
 /// Refuses the next status with this code, before it has an effect.
 struct NextStatus(u16, AtomicBool);
 

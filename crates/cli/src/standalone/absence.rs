@@ -30,11 +30,13 @@ pub struct Verdict {
 }
 
 impl Absence {
-    /// Judges a complete scan. `known` are all Proxies that are not being deleted already.
+    /// Judges a complete scan. `known` are all Proxies that are not being deleted already; for
+    /// `unrecorded` ones among the missing nothing was ever made, and nothing can be lost.
     pub fn judge(
         &mut self,
         known: &BTreeSet<ProxyId>,
         declared: &BTreeSet<ProxyId>,
+        unrecorded: &BTreeSet<ProxyId>,
         now: Duration,
     ) -> Verdict {
         self.missing
@@ -52,8 +54,10 @@ impl Absence {
             }
         }
         // More than half of them, or the last one: as likely an accident as a wish.
-        if self.missing.len() * 2 > known.len() {
-            self.guarded.extend(self.missing.keys().cloned());
+        let lost = self.missing.keys().filter(|id| !unrecorded.contains(id));
+        let lost: Vec<ProxyId> = lost.cloned().collect();
+        if lost.len() * 2 > known.len() - unrecorded.len() {
+            self.guarded.extend(lost);
         }
         (verdict.guarded, verdict.delete) = verdict
             .delete
@@ -86,6 +90,14 @@ mod tests {
             .map(|n| ProxyId::new("default", n).expect("legal"))
             .collect()
     }
+    fn judge(
+        absence: &mut Absence,
+        known: &BTreeSet<ProxyId>,
+        declared: &BTreeSet<ProxyId>,
+        now: Duration,
+    ) -> Verdict {
+        absence.judge(known, declared, &BTreeSet::new(), now)
+    }
     const fn at(secs: u64) -> Duration {
         Duration::from_secs(secs)
     }
@@ -94,9 +106,9 @@ mod tests {
     fn one_of_three_is_deleted_by_the_second_scan() {
         let mut absence = Absence::default();
         let known = ids(&["a", "b", "c"]);
-        let first = absence.judge(&known, &ids(&["a", "b"]), at(5));
+        let first = judge(&mut absence, &known, &ids(&["a", "b"]), at(5));
         assert_eq!((first.delete.len(), first.unconfirmed.len()), (0, 1));
-        let second = absence.judge(&known, &ids(&["a", "b"]), at(6));
+        let second = judge(&mut absence, &known, &ids(&["a", "b"]), at(6));
         assert_eq!(second.delete, ids(&["c"]).into_iter().collect::<Vec<_>>());
     }
 
@@ -104,8 +116,13 @@ mod tests {
     fn two_scans_at_once_count_as_one() {
         let mut absence = Absence::default();
         let known = ids(&["a", "b", "c"]);
-        absence.judge(&known, &ids(&["a", "b"]), at(5));
-        let again = absence.judge(&known, &ids(&["a", "b"]), Duration::from_millis(5_900));
+        judge(&mut absence, &known, &ids(&["a", "b"]), at(5));
+        let again = judge(
+            &mut absence,
+            &known,
+            &ids(&["a", "b"]),
+            Duration::from_millis(5_900),
+        );
         assert_eq!((again.delete.len(), again.unconfirmed.len()), (0, 1));
     }
 
@@ -113,10 +130,27 @@ mod tests {
     fn a_manifest_that_comes_back_begins_anew() {
         let mut absence = Absence::default();
         let known = ids(&["a", "b", "c"]);
-        absence.judge(&known, &ids(&["a", "b"]), at(5));
-        absence.judge(&known, &known, at(6));
-        let later = absence.judge(&known, &ids(&["a", "b"]), at(7));
+        judge(&mut absence, &known, &ids(&["a", "b"]), at(5));
+        judge(&mut absence, &known, &known, at(6));
+        let later = judge(&mut absence, &known, &ids(&["a", "b"]), at(7));
         assert_eq!((later.delete.len(), later.unconfirmed.len()), (0, 1));
+    }
+
+    #[test]
+    fn what_was_never_made_neither_waits_for_prune_nor_makes_others_wait() {
+        let mut absence = Absence::default();
+        let known = ids(&["a", "b", "c", "d", "e"]);
+        let (declared, faulty) = (ids(&["a", "b"]), ids(&["c", "d", "e"]));
+        absence.judge(&known, &declared, &faulty, at(5));
+        let verdict = absence.judge(&known, &declared, &faulty, at(10));
+        assert_eq!((verdict.delete.len(), verdict.guarded.len()), (3, 0));
+
+        // Of two that were made both are missing, and one that was not.
+        let known = ids(&["a", "b", "c"]);
+        let mut absence = Absence::default();
+        absence.judge(&known, &ids(&[]), &ids(&["c"]), at(5));
+        let verdict = absence.judge(&known, &ids(&[]), &ids(&["c"]), at(10));
+        assert_eq!((verdict.delete.len(), verdict.guarded.len()), (1, 2));
     }
 
     #[test]
@@ -128,11 +162,11 @@ mod tests {
             (ids(&["a", "b", "c", "d"]), ids(&["a", "b"]), 0),
         ] {
             let mut absence = Absence::default();
-            absence.judge(&known, &declared, at(5));
-            let verdict = absence.judge(&known, &declared, at(10));
+            judge(&mut absence, &known, &declared, at(5));
+            let verdict = judge(&mut absence, &known, &declared, at(10));
             assert_eq!(verdict.guarded.len(), guarded, "{known:?} {declared:?}");
             let pruned = absence.prune();
-            let after = absence.judge(&known, &declared, at(11));
+            let after = judge(&mut absence, &known, &declared, at(11));
             assert_eq!(after.delete, pruned, "{known:?} {declared:?}");
             assert_eq!(after.guarded, vec![], "{known:?} {declared:?}");
         }
@@ -142,15 +176,20 @@ mod tests {
     fn what_was_among_too_many_waits_though_the_others_come_back() {
         let mut absence = Absence::default();
         let known = ids(&["a", "b", "c"]);
-        absence.judge(&known, &ids(&["c"]), at(1));
-        assert_eq!(absence.judge(&known, &ids(&["c"]), at(3)).guarded.len(), 2);
-        let one_is_back = absence.judge(&known, &ids(&["b", "c"]), at(5));
+        judge(&mut absence, &known, &ids(&["c"]), at(1));
+        assert_eq!(
+            judge(&mut absence, &known, &ids(&["c"]), at(3))
+                .guarded
+                .len(),
+            2
+        );
+        let one_is_back = judge(&mut absence, &known, &ids(&["b", "c"]), at(5));
         assert_eq!(one_is_back.delete, vec![]);
         assert_eq!(one_is_back.guarded, Vec::from_iter(ids(&["a"])));
         // Seen again and gone once more it is one of three.
-        absence.judge(&known, &known, at(6));
-        absence.judge(&known, &ids(&["b", "c"]), at(7));
-        let later = absence.judge(&known, &ids(&["b", "c"]), at(9));
+        judge(&mut absence, &known, &known, at(6));
+        judge(&mut absence, &known, &ids(&["b", "c"]), at(7));
+        let later = judge(&mut absence, &known, &ids(&["b", "c"]), at(9));
         assert_eq!(later.delete, Vec::from_iter(ids(&["a"])));
     }
 
@@ -158,10 +197,10 @@ mod tests {
     fn prune_speaks_only_of_what_was_missing_then() {
         let mut absence = Absence::default();
         let known = ids(&["a", "b", "c"]);
-        absence.judge(&known, &ids(&["b", "c"]), at(1));
+        judge(&mut absence, &known, &ids(&["b", "c"]), at(1));
         absence.prune();
-        absence.judge(&known, &ids(&["c"]), at(2));
-        let verdict = absence.judge(&known, &ids(&["c"]), at(4));
+        judge(&mut absence, &known, &ids(&["c"]), at(2));
+        let verdict = judge(&mut absence, &known, &ids(&["c"]), at(4));
         assert_eq!(verdict.delete, ids(&["a"]).into_iter().collect::<Vec<_>>());
         assert_eq!(verdict.guarded, ids(&["b"]).into_iter().collect::<Vec<_>>());
     }

@@ -170,7 +170,7 @@ impl Keeper {
                 self.handle.renew(id.clone());
             }
         }
-        let (again, guarded) = self.judge_absence(scan);
+        let (again, guarded) = self.judge_absence(scan).await;
         if scan.is_complete() {
             self.figures.note_complete_scan(guarded);
         } else {
@@ -284,7 +284,7 @@ impl Keeper {
 
     /// Deletes what two complete scans lack. Answers with when to scan again, and how many
     /// wait for `prune`.
-    fn judge_absence(&mut self, scan: &Scan) -> (Option<Duration>, usize) {
+    async fn judge_absence(&mut self, scan: &Scan) -> (Option<Duration>, usize) {
         let known: BTreeSet<ProxyId> = self
             .kept
             .iter()
@@ -298,8 +298,15 @@ impl Keeper {
             }
             return (None, 0);
         }
-        let declared = scan.proxies.keys().cloned().collect();
-        let verdict = self.absence.judge(&known, &declared, self.epoch.elapsed());
+        let declared: BTreeSet<ProxyId> = scan.proxies.keys().cloned().collect();
+        let mut unrecorded = BTreeSet::new();
+        for id in known.difference(&declared) {
+            if matches!(self.store.load(id).await, Ok(None)) {
+                unrecorded.insert(id.clone());
+            }
+        }
+        let since = self.epoch.elapsed();
+        let verdict = self.absence.judge(&known, &declared, &unrecorded, since);
         for id in &verdict.delete {
             self.absence.forget(id);
             let Some(kept) = self.kept.get_mut(id) else {

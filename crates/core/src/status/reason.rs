@@ -213,7 +213,7 @@ pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
         ),
         Waiting::ProviderUnconfigured => (
             Reason::ProviderUnconfigured,
-            "the provider of the machine is not configured: nothing can be seen or done".into(),
+            "its provider is not configured, so nothing can be seen or done: add it to the configuration, or correct spec.provider".into(),
         ),
         Waiting::SecretMissing(what) => (Reason::SecretMissing, what.clone()),
         Waiting::UserDataMissing(what) => (Reason::UserDataMissing, what.clone()),
@@ -231,8 +231,8 @@ pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
         ),
         Waiting::NoAddress => (
             Reason::NoAddress,
-            "the machine is started and has reported no address yet: it boots, waits for DHCP, or \
-             has no guest agent; its console shows which"
+            "the machine is started and has reported no address that others can reach yet: it \
+             boots, waits for DHCP, or has no guest agent; its console shows which"
                 .into(),
         ),
         Waiting::Stopped(StopReason::IoError) => (

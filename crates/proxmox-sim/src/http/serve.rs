@@ -11,9 +11,10 @@ use crate::{
 };
 use serde::Serialize;
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
@@ -119,6 +120,8 @@ impl Shared {
 pub struct Running {
     facts: Facts,
     tasks: JoinSet<()>,
+    /// Held for as long as it runs.
+    _lock: fs::File,
 }
 
 impl Running {
@@ -215,6 +218,7 @@ pub async fn serve(options: Options) -> io::Result<Running> {
 
     fs::create_dir_all(&options.state_dir)?;
     let state_dir = options.state_dir.canonicalize()?;
+    let lock = hold(&state_dir)?;
     let authority = Authority::open(&state_dir)?;
     setup.ca_fingerprint = Some(authority.fingerprint()?);
     let token_file = state_dir.join("token");
@@ -267,7 +271,37 @@ pub async fn serve(options: Options) -> io::Result<Running> {
         let supervisor = guests::Supervisor::new(program, arguments, folder, Arc::clone(&shared))?;
         tasks.spawn(supervisor.run());
     }
-    Ok(Running { facts, tasks })
+    Ok(Running {
+        facts,
+        tasks,
+        _lock: lock,
+    })
+}
+
+/// Keeps a second simulator out of the state folder: it would end the guests of the first.
+fn hold(state_dir: &Path) -> io::Result<fs::File> {
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(state_dir.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0)?;
+            write!(file, "{}", std::process::id())?;
+            Ok(file)
+        }
+        Err(fs::TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            file.read_to_string(&mut pid)?;
+            Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!("the simulator of process {pid} uses this folder"),
+            ))
+        }
+        Err(fs::TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Serves each connection in a task of its own; they end with the listener.

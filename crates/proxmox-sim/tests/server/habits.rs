@@ -2,7 +2,7 @@
 
 use crate::client::{Bench, LONG, address, answer, exchange};
 use egress_proxmox_sim::{
-    http::GuestKind,
+    http::{GuestKind, Options, serve},
     world::{NodeSetup, Setup},
 };
 use std::{
@@ -33,6 +33,26 @@ async fn a_client_that_trusts_the_authority_and_has_the_token_is_answered() {
         "{answer}"
     );
     assert!(answer.contains("\"version\":\"9."), "{answer}");
+}
+
+#[tokio::test]
+async fn a_second_simulator_keeps_out_of_the_folder_of_a_running_one() {
+    let bench = Bench::start().await;
+    let second = serve(Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        guests: GuestKind::None,
+        state_dir: bench.folder().to_path_buf(),
+        speed: 1.0,
+        setup: Setup::default(),
+    });
+    let Err(error) = second.await else {
+        panic!("it is not refused");
+    };
+    let pid = std::process::id().to_string();
+    assert!(error.to_string().contains(&pid), "{error}");
+    let folder = bench.folder().to_path_buf();
+    bench.running.stop().await;
+    fs::remove_file(folder.join("lock")).expect("the lock was a file");
 }
 
 #[tokio::test]

@@ -136,8 +136,11 @@ impl Call<'_> {
                 if found.is_empty() {
                     reports.waiting_since.get_or_insert_with(Instant::now);
                     let mac = machine.mac.unwrap_or("(none)");
-                    reports.said =
-                        format!("the agent reports no usable address on the network card {mac}");
+                    let said = unreachable(&interfaces, mac);
+                    if said != reports.said && said.contains("only") {
+                        tracing::warn!(vmid = %machine.vmid, "{said}");
+                    }
+                    reports.said = said;
                 } else {
                     reports.addresses = found;
                     reports.answered = true;
@@ -235,6 +238,33 @@ fn addresses(
     found
 }
 
+/// Why the agent's answer holds no address of this network card.
+fn unreachable(interfaces: &[GuestInterface], mac: &str) -> String {
+    let ours = |nic: &&GuestInterface| {
+        nic.mac
+            .as_deref()
+            .is_some_and(|m| m.eq_ignore_ascii_case(mac))
+    };
+    let told = interfaces
+        .iter()
+        .filter(ours)
+        .flat_map(|nic| &nic.addresses);
+    let told: Vec<&IpAddr> = told.collect();
+    if told.is_empty() {
+        return format!("the agent reports no address on the network card {mac}");
+    }
+    let remedy = if told.iter().any(|address| address.is_loopback()) {
+        ": `allowLoopback: true` lets those of a simulator count"
+    } else {
+        ""
+    };
+    let told: Vec<String> = told.into_iter().map(ToString::to_string).collect();
+    format!(
+        "the agent reports only {} on the network card {mac}, which others cannot reach{remedy}",
+        told.join(", ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +317,17 @@ mod tests {
         );
         let some = [nic("ens18", Some("bc:24:11:00:00:01"), &["192.0.2.1"])];
         assert_eq!(addresses(&some, None, false), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn addresses_that_do_not_count_are_named_with_what_would_let_them() {
+        let of = |addresses: &[&str]| unreachable(&[nic("ens18", Some(MAC), addresses)], MAC);
+        assert!(of(&[]).ends_with("no address on the network card BC:24:11:00:00:01"));
+        let linked = of(&["fe80::1"]);
+        assert!(linked.contains("only fe80::1") && !linked.contains("allowLoopback"));
+        assert!(
+            of(&["127.9.0.1"]).ends_with("`allowLoopback: true` lets those of a simulator count")
+        );
     }
 
     #[test]

@@ -80,13 +80,13 @@ const SENTENCES: &str = r#"Invalid: the manifest has faults; see Accepted
 Suspended: spec.paused is true: nothing is changed until it is lifted
 RecordUnreadable: state/shop/eu-1.json: line 1 is no JSON: restore it
 InstallationChanged: the record belongs to installation "other"
-ProviderUnconfigured: the provider of the machine is not configured: nothing can be seen or done
+ProviderUnconfigured: its provider is not configured, so nothing can be seen or done: add it to the configuration, or correct spec.provider
 SecretMissing: Secret shop/login lacks the key password
 UserDataMissing: ConfigMap shop/extra lacks the key k: add it
 Creating: the machine is being made
 Creating: the machine is being made: clone
 TaskRunning: a task of the hypervisor works on the machine: migrate
-NoAddress: the machine is started and has reported no address yet: it boots, waits for DHCP, or has no guest agent; its console shows which
+NoAddress: the machine is started and has reported no address that others can reach yet: it boots, waits for DHCP, or has no guest agent; its console shows which
 PoweredOff: the machine was found stopped and is started again (restart 1 within an hour)
 Crashed: the machine was found stopped and is started again (restart 2 within an hour)
 Undecided: node-2 does not answer
