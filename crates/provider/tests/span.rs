@@ -92,7 +92,8 @@ async fn each_call_has_a_span_with_its_operation_key_and_class() {
         .map(|fields| fields.join(" "))
         .collect();
     let get = format!(
-        "provider_call provider=mem operation=get key={} slot=101 class=Transient",
+        "provider_call provider=mem operation=get key={} slot=101 class=Transient \
+         otel.status_code=ERROR error.type=Transient",
         key.name()
     );
     assert_eq!(
