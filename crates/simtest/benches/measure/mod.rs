@@ -10,7 +10,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::Child,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -111,11 +111,18 @@ pub fn open_directory() -> TempDir {
         .expect("a directory can be made")
 }
 
-/// A process of ours that ends with its owner.
+/// A process of ours that ends with its owner, and is asked to: a simulator that is killed leaves
+/// its guests behind.
 pub struct Kept(pub Child);
 
 impl Drop for Kept {
     fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let patience = Instant::now() + Duration::from_secs(30);
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
