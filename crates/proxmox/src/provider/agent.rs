@@ -136,8 +136,9 @@ impl Call<'_> {
                 if found.is_empty() {
                     reports.waiting_since.get_or_insert_with(Instant::now);
                     let mac = machine.mac.unwrap_or("(none)");
-                    let said = unreachable(&interfaces, mac);
-                    if said != reports.said && said.contains("only") {
+                    let told = reported(&interfaces, mac);
+                    let said = no_address(&told, mac);
+                    if !told.is_empty() && said != reports.said {
                         tracing::warn!(vmid = %machine.vmid, "{said}");
                     }
                     reports.said = said;
@@ -238,27 +239,27 @@ fn addresses(
     found
 }
 
-/// Why the agent's answer holds no address of this network card.
-fn unreachable(interfaces: &[GuestInterface], mac: &str) -> String {
-    let ours = |nic: &&GuestInterface| {
-        nic.mac
-            .as_deref()
-            .is_some_and(|m| m.eq_ignore_ascii_case(mac))
+/// All that the agent reports of this network card.
+fn reported(interfaces: &[GuestInterface], mac: &str) -> Vec<IpAddr> {
+    let is_ours = |nic: &&GuestInterface| {
+        let its = nic.mac.as_deref();
+        its.is_some_and(|its| its.eq_ignore_ascii_case(mac))
     };
-    let told = interfaces
-        .iter()
-        .filter(ours)
-        .flat_map(|nic| &nic.addresses);
-    let told: Vec<&IpAddr> = told.collect();
-    if told.is_empty() {
+    let ours = interfaces.iter().filter(is_ours);
+    ours.flat_map(|nic| nic.addresses.iter().copied()).collect()
+}
+
+/// Why none of what is reported of this network card is the machine's address.
+fn no_address(reported: &[IpAddr], mac: &str) -> String {
+    if reported.is_empty() {
         return format!("the agent reports no address on the network card {mac}");
     }
-    let remedy = if told.iter().any(|address| address.is_loopback()) {
+    let remedy = if reported.iter().any(IpAddr::is_loopback) {
         ": `allowLoopback: true` lets those of a simulator count"
     } else {
         ""
     };
-    let told: Vec<String> = told.into_iter().map(ToString::to_string).collect();
+    let told: Vec<String> = reported.iter().map(ToString::to_string).collect();
     format!(
         "the agent reports only {} on the network card {mac}, which others cannot reach{remedy}",
         told.join(", ")
@@ -321,7 +322,10 @@ mod tests {
 
     #[test]
     fn addresses_that_do_not_count_are_named_with_what_would_let_them() {
-        let of = |addresses: &[&str]| unreachable(&[nic("ens18", Some(MAC), addresses)], MAC);
+        let of = |addresses: &[&str]| {
+            let guest = [nic("ens18", Some(MAC), addresses)];
+            no_address(&reported(&guest, MAC), MAC)
+        };
         assert!(of(&[]).ends_with("no address on the network card BC:24:11:00:00:01"));
         let linked = of(&["fe80::1"]);
         assert!(linked.contains("only fe80::1") && !linked.contains("allowLoopback"));
