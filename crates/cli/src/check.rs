@@ -130,9 +130,7 @@ fn print(reports: &[Checked]) {
             name, kind, report, ..
         } = checked;
         let version = report.version.as_deref().unwrap_or("-");
-        let free = report
-            .free_slots
-            .map(|free| format!(", {free} places free"));
+        let free = report.free_slots.map(|free| format!(", {free} slots free"));
         let free = free.unwrap_or_default();
         println!("{name} ({kind}, {version}): {}{free}", report.reason());
         for finding in &report.findings {

@@ -35,7 +35,12 @@ fn a_field_that_the_kind_of_provider_does_not_take_and_a_port_in_use_are_told_an
     wait_parts(
         &field,
         "port",
-        &["Capacity", "port 31050 is not free", &holder],
+        &[
+            "Capacity",
+            "spec.proxy.port: 31050: it is not free",
+            &holder,
+            "choose another one, or end what holds it",
+        ],
     );
     drop(held);
     field.wait_condition("port", "Serving", "True/");

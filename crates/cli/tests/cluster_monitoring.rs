@@ -164,8 +164,8 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(field: &Field<'_>) -> Self {
-        let operator = field.replica("operator");
+    fn start(field: &Field<'_>, name: &str) -> Self {
+        let operator = field.replica(name);
         let admin = admin_page(&operator);
         Self { operator, admin }
     }
@@ -220,7 +220,7 @@ fn each_trouble_that_can_be_had_makes_its_alert_go_off() {
     field.configure(&format!("{}, {dead}", sim.block("here", &token)));
 
     // One machine is left behind, before the sweeps of the operator that follows.
-    let mut first = Watched::start(&field);
+    let mut first = Watched::start(&field, "first");
     field.declare(&["left", "kept"]);
     field.wait_serving(&["left", "kept"]);
     field.kubectl(&[
@@ -237,7 +237,7 @@ fn each_trouble_that_can_be_had_makes_its_alert_go_off() {
         &Samples::new(),
     );
 
-    let watched = Watched::start(&field);
+    let watched = Watched::start(&field, "second");
     let many: Vec<String> = (0..120).map(|n| format!("many-{n}")).collect();
     let manifests: Vec<String> = many
         .iter()
@@ -323,7 +323,7 @@ fn each_trouble_that_can_be_had_makes_its_alert_go_off() {
         field.kubectl(&["patch", lease[0], lease[1], "--type=json", "-p", &patch]);
     };
     grant(&json!([]));
-    let refused = Watched::start(&field);
+    let refused = Watched::start(&field, "third");
     cluster::wait_for("a word on the lease", || {
         let (_, page) = support::get(&refused.admin, "/readyz", None);
         if page.contains("cannot get resource") && page.contains("leases") {

@@ -339,7 +339,7 @@ fn check_says_of_each_provider_whether_it_can_make_machines() {
     assert!(
         text.starts_with("here (local, ")
             && text.contains("): Ready, ")
-            && text.contains(" places free\n"),
+            && text.contains(" slots free\n"),
         "{text}"
     );
     let json: serde_json::Value = serde_json::from_slice(&run("json")).expect("JSON");

@@ -78,6 +78,8 @@ pub struct History {
     witnessed: Option<u32>,
     /// The attempt of which no request that could make a machine was sent, but for refused ones.
     unsent: Option<u32>,
+    /// The attempt for which something beside a machine was sent, as a seed.
+    beside: Option<u32>,
     /// The attempt that this process knows to be recorded as unsettled.
     marked: Option<u32>,
     /// The last failed effect, until one succeeds.
@@ -224,6 +226,9 @@ impl History {
         if sent.machine && (unknown || failed.is_none()) {
             self.unsent = None;
         }
+        if sent.others {
+            self.beside = Some(attempt);
+        }
         let open = self.open.filter(|open| open.attempt == attempt);
         if unknown || open.is_some() {
             let alone = open.map_or(sent.machine && !sent.others && first, |open| {
@@ -242,6 +247,23 @@ impl History {
     /// knows of each that was sent that it was refused.
     pub fn is_unsent(&self, attempt: u32) -> bool {
         self.unsent == Some(attempt)
+    }
+
+    /// Whether there is an attempt of which [`is_unsent`](Self::is_unsent) says so.
+    pub const fn has_unsent(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// Whether this claim stands at `Sent` for nothing: no request of its attempt made or left
+    /// anything, nor can one still. Only this process knows, so it takes the word back before it
+    /// ends; the next one would wait for what was never sent.
+    pub fn sent_nothing(&self, claim: &Claim) -> bool {
+        let attempt = claim.attempt;
+        claim.standing == Standing::Sent
+            && !claim.unsettled
+            && self.is_unsent(attempt)
+            && self.beside != Some(attempt)
+            && self.open.is_none_or(|open| open.attempt != attempt)
     }
 
     /// To be told when a create that starts a stopped machine again was answered without an

@@ -115,7 +115,7 @@ impl ProviderMetrics {
         );
         registry.register(
             "egress_proxies_provider_free_slots",
-            "Places that nobody was seen to hold, by the last check, where the provider counts places",
+            "Slots, as VMIDs or ports, that nobody was seen to hold, by the last check, where the provider counts them; not whether there is memory and storage for so many",
             self.free_slots.clone(),
         );
         registry.register(

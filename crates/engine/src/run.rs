@@ -13,10 +13,10 @@ pub use shared::{Farewell, Handle, ProxyView};
 use crate::{
     metrics::{EngineMetrics, PassLabel, PassResult},
     pass::{Outcome, Parts, PassError, pass},
-    store::{StoreError, StoreErrorKind},
+    store::{Store, StoreError, StoreErrorKind, Stored},
 };
 use egress_core::{
-    ProviderName, ProxyId, backoff,
+    ProviderName, ProxyId, Standing, backoff,
     history::History,
     plan::Waiting,
     proxy::{Desired, Intent},
@@ -148,6 +148,22 @@ struct Done {
     result: Result<Outcome, PassError>,
 }
 
+/// Records that nothing was sent for this Proxy's claim, where that is so.
+async fn unsend(store: &dyn Store, id: &ProxyId, history: &History) -> Result<(), StoreError> {
+    let Some(Stored {
+        mut record,
+        version,
+    }) = store.load(id).await?
+    else {
+        return Ok(());
+    };
+    match &mut record.claim {
+        Some(claim) if history.sent_nothing(claim) => claim.standing = Standing::Unsent,
+        _ => return Ok(()),
+    }
+    store.save(id, &record, Some(&version)).await.map(drop)
+}
+
 /// When a wait that ends at `at` really ends: never early.
 fn shared_moment(epoch: Instant, at: Instant, wait: Duration) -> Instant {
     if wait < 50 * MOMENT {
@@ -237,8 +253,11 @@ impl Engine {
                 () = sleep_until(next) => self.wake_due(),
             }
         };
-        let ended = tokio::time::timeout(STOP_GRACE, async {
-            while self.passes.join_next().await.is_some() {}
+        let until = Instant::now() + STOP_GRACE;
+        let ended = tokio::time::timeout_at(until, async {
+            while let Some(done) = self.passes.join_next().await {
+                self.keep_history(done);
+            }
         });
         if ended.await.is_err() {
             tracing::warn!(
@@ -247,7 +266,45 @@ impl Engine {
                 STOP_GRACE.as_secs()
             );
         }
+        if lost.is_none() {
+            // What is not taken back in time is waited for by the next start.
+            let _late = tokio::time::timeout_at(until, self.take_back()).await;
+        }
         lost.map_or(Ok(()), Err)
+    }
+
+    /// Keeps what a last pass learned.
+    fn keep_history(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        if let Ok(Done { id, history, .. }) = done
+            && let Some(entry) = self.entries.get_mut(&id)
+        {
+            entry.history = Some(history);
+        }
+    }
+
+    /// Says of each claim for which nothing was sent after all that it is unsent again: after a
+    /// restart nobody could know, and its deletion would wait for a machine that never comes.
+    async fn take_back(&mut self) {
+        let entries = std::mem::take(&mut self.entries);
+        let mut open = entries
+            .into_iter()
+            .filter_map(|(id, entry)| Some((id, entry.history?)))
+            .filter(|(_, history)| history.has_unsent());
+        let mut writes = JoinSet::new();
+        loop {
+            while writes.len() < LANE_WIDTH
+                && let Some((id, history)) = open.next()
+            {
+                let store = self.shared.parts.store.clone();
+                writes.spawn(async move { unsend(store.as_ref(), &id, &history).await });
+            }
+            match writes.join_next().await {
+                None => return,
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(e))) => tracing::warn!("{}", e.chain()),
+                Some(Err(e)) => tracing::warn!("{e}"),
+            }
+        }
     }
 
     fn obey(&mut self, asked: Asked) {

@@ -29,7 +29,11 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{sync::Semaphore, task::JoinHandle, time::Instant};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    task::JoinHandle,
+    time::Instant,
+};
 
 pub(crate) const fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
@@ -258,11 +262,20 @@ impl Site {
     pub(crate) async fn start(&self) -> Running {
         let (engine, handle) = Engine::new(self.parts(), EngineMetrics::default());
         engine.load().await.expect("the records can be listed");
+        let (stop, stopped) = oneshot::channel::<()>();
         let life = tokio::spawn(async move {
-            let end = engine.run(std::future::pending()).await;
+            let end = engine
+                .run(async {
+                    let _ = stopped.await;
+                })
+                .await;
             end.expect("the store stays ours");
         });
-        Running { handle, life }
+        Running {
+            handle,
+            life,
+            stop: Some(stop),
+        }
     }
 
     /// The machines of a Proxy, by the judge's view.
@@ -275,6 +288,7 @@ impl Site {
 pub(crate) struct Running {
     pub(crate) handle: Handle,
     life: JoinHandle<()>,
+    stop: Option<oneshot::Sender<()>>,
 }
 
 impl Drop for Running {
@@ -284,6 +298,12 @@ impl Drop for Running {
 }
 
 impl Running {
+    /// Ends it as by SIGTERM.
+    pub(crate) async fn stop(mut self) {
+        drop(self.stop.take());
+        (&mut self.life).await.expect("it ends by itself");
+    }
+
     pub(crate) fn reason(&self, name: &str, condition: ConditionType) -> Option<Reason> {
         let view = self.handle.view(&id(name))?;
         view.status.condition(condition).map(|c| c.reason)

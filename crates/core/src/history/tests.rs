@@ -120,6 +120,60 @@ fn one_request_has_landed_once_its_machine_is_seen_with_its_mark() {
 }
 
 #[test]
+fn only_who_promised_a_request_and_knows_that_none_went_out_takes_it_back() {
+    let sent = claim(Standing::Sent);
+    let promised = || {
+        let mut history = History::default();
+        history.note_recorded(Some(&claim(Standing::Unsent)), &claim(Standing::Sent));
+        history
+    };
+    let after = |what: Sent, failed: Option<ErrorClass>| {
+        let mut history = promised();
+        history.note_created(1, what, failed, secs(1));
+        history
+    };
+    let others = Sent {
+        machine: false,
+        others: true,
+    };
+    assert!(promised().sent_nothing(&sent));
+    let refused = after(Sent::MACHINE, Some(ErrorClass::Permanent));
+    assert!(refused.sent_nothing(&sent));
+
+    let mut found = History::default();
+    found.note_record(Some(&holding(sent.clone())), secs(1));
+    let mut unsaved = promised();
+    unsaved.note_unsaved();
+    for (what, history) in [
+        ("found by a later process", found),
+        ("written by someone meanwhile", unsaved),
+        ("accepted", after(Sent::MACHINE, None)),
+        (
+            "unheard of",
+            after(Sent::MACHINE, Some(ErrorClass::OutcomeUnknown)),
+        ),
+        ("its seed is there", after(others, None)),
+        (
+            "its seed may come",
+            after(others, Some(ErrorClass::OutcomeUnknown)),
+        ),
+    ] {
+        assert!(!history.sent_nothing(&sent), "{what}");
+    }
+    let twice = Claim {
+        unsettled: true,
+        ..sent
+    };
+    let next = Claim {
+        attempt: 2,
+        ..claim(Standing::Sent)
+    };
+    for other in [twice, next, claim(Standing::Accepted)] {
+        assert!(!promised().sent_nothing(&other), "{other:?}");
+    }
+}
+
+#[test]
 fn a_machine_does_not_settle_what_may_have_been_sent_twice() {
     let sent = claim(Standing::Sent);
     let twice = Claim {

@@ -95,6 +95,36 @@ async fn a_full_disk_is_told_with_its_cause_and_in_the_status_of_each_that_waits
     assert_eq!(engine.handle.views().len(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_stops_leaves_no_promise_behind_for_which_nothing_was_sent() {
+    let standing = async |site: &Site| {
+        let stored = site.shelf.load(&id("a")).await.expect("it can be read");
+        let claim = stored.and_then(|s| s.record.claim);
+        claim.map(|claim| claim.standing)
+    };
+    let (site, engine) = failed_for_good().await;
+    assert_eq!(standing(&site).await, Some(Standing::Sent));
+    engine.stop().await;
+    assert_eq!(standing(&site).await, Some(Standing::Unsent));
+
+    // The next one need not wait for what was never sent.
+    let engine = site.start().await;
+    engine.handle.want(desired("a", Intent::Delete));
+    let gone = || engine.handle.views().is_empty();
+    let took = wait_for("its end", secs(900), gone).await;
+    assert!(took < secs(5), "it was gone after {took:?}");
+    engine.stop().await;
+
+    // Whose request was sent keeps its word.
+    site.world.set_template(true);
+    let engine = site.start().await;
+    engine.handle.want(wanted("a"));
+    let asked = || engine.reason("a", PROVISIONED) == Some(Reason::Creating);
+    wait_for("the request", secs(30), asked).await;
+    engine.stop().await;
+    assert_eq!(standing(&site).await, Some(Standing::Accepted));
+}
+
 /// A site whose template is missing, with one Proxy that failed for good.
 async fn failed_for_good() -> (Site, Running) {
     let site = Site::new();

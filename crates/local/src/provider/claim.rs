@@ -106,18 +106,29 @@ impl Local {
             return Ok(place);
         }
         drop(offered);
-        let range = self.config.port_range;
-        let what = match port {
-            Some(port) => format!("port {port} is not free on any address"),
-            None => format!("no free port in {}-{} on any address", range.from, range.to),
-        };
-        let said = format!("{what}: {}", in_words(&refusals, holder));
+        let said = self.no_port(port, &in_words(&refusals, holder));
         Err(Error::new(
             ErrorClass::Capacity,
             Operation::Claim,
             key.name(),
             said,
         ))
+    }
+
+    /// What is said when nothing is free for a machine, with why.
+    pub(super) fn no_port(&self, wanted: Option<u16>, why: &str) -> String {
+        if let Some(port) = wanted {
+            return format!(
+                "spec.proxy.port: {port}: it is not free on any address: {why}: choose another \
+                 one, or end what holds it"
+            );
+        }
+        let range = self.config.port_range;
+        format!(
+            "portRange: {}-{}: no port is free on any address: {why}: widen it, or end what uses \
+             its ports",
+            range.from, range.to
+        )
     }
 
     /// The configured addresses that the fewest machines leave from, and all others: each

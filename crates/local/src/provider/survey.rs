@@ -33,11 +33,7 @@ impl Local {
                 sight => refusals.push((socket, Refusal::of(&sight))),
             }
         }
-        let what = match wanted.settings.port {
-            Some(port) => format!("port {port} is not free on any address"),
-            None => "no port is free on any address".to_owned(),
-        };
-        let said = format!("{what}: {}", in_words(&refusals, holder));
+        let said = self.no_port(wanted.settings.port, &in_words(&refusals, holder));
         Err(Error::new(
             ErrorClass::Capacity,
             Operation::Survey,

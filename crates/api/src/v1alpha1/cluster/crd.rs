@@ -42,7 +42,7 @@ pub fn proxy_crd() -> CustomResourceDefinition {
             column("MACHINE", ".status.machine.id", 1),
             column("HOST", ".status.machine.host", 1),
             column("EGRESS IP", ".status.egressIP", 1),
-            column("REASON", &reason_of("Ready"), 1),
+            column("REASON", FIRST_TROUBLE, 1),
         ],
         selectable: &[".spec.provider"],
     }
@@ -65,7 +65,7 @@ pub fn proxy_provider_crd() -> CustomResourceDefinition {
             column("REASON", &reason_of("Ready"), 0),
             column("VERSION", ".status.version", 0),
             count("PROXIES", ".status.counts.proxies", 0),
-            count("FREE", ".status.counts.freeSlots", 0),
+            count("FREE SLOTS", ".status.counts.freeSlots", 0),
             column("AGE", ".metadata.creationTimestamp", 0),
             count("MACHINES", ".status.counts.machines", 1),
             count("UNACCOUNTED", ".status.counts.unaccounted", 1),
@@ -136,6 +136,10 @@ impl Definition {
         }
     }
 }
+
+/// The reason of the first condition that does not hold: of what a path finds, a column shows the
+/// first. The conditions stand in the order in which one follows from another.
+const FIRST_TROUBLE: &str = ".status.conditions[?(@.status!=\"True\")].reason";
 
 fn status_of(condition: &str) -> String {
     format!(".status.conditions[?(@.type==\"{condition}\")].status")

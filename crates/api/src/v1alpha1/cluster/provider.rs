@@ -111,7 +111,9 @@ pub struct ProviderCounts {
     /// Of these, machines and seeds that no Proxy accounts for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unaccounted: Option<i64>,
-    /// Places that nobody was seen to hold, by the last check, where the provider counts places.
+    /// Slots (a VMID of `vmidRange`, a port of `portRange` on an address) that nobody was seen to
+    /// hold, by the last check, where the provider counts them. Whether there is memory and
+    /// storage for so many is another matter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_slots: Option<i64>,
 }
