@@ -36,6 +36,8 @@ use tracing::Instrument as _;
 const LANE_WIDTH: usize = 16;
 /// How long until a record that someone else wrote meanwhile is read again; doubles.
 const CONFLICT_WAIT: Duration = Duration::from_millis(50);
+/// Who is to be looked at again so soon is in the midst of something.
+const MOVING: Duration = Duration::from_secs(1);
 /// How long passes in flight may go on when the engine stops.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
@@ -99,6 +101,8 @@ struct Entry {
     /// Forgotten while a pass ran.
     forgotten: Option<Forgotten>,
     due: Option<Instant>,
+    /// Its last pass asked for the next one within [`MOVING`].
+    moving: bool,
     lane: Option<ProviderName>,
     store_wait: Option<StoreWait>,
     store_failures: u32,
@@ -114,6 +118,7 @@ impl Entry {
             changed: Changed::Nothing,
             forgotten: None,
             due: None,
+            moving: false,
             lane: None,
             store_wait: None,
             store_failures: 0,
@@ -135,10 +140,29 @@ impl Entry {
     }
 }
 
+/// Passes of one provider.
 #[derive(Default)]
 struct Lane {
+    /// Those in the midst of something: who holds one of few places, as a clone does, gives it up
+    /// only when it is looked at.
+    moving: VecDeque<ProxyId>,
     waiting: VecDeque<ProxyId>,
+    /// Whose turn is next, while there are both.
+    waiting_is_next: bool,
     running: usize,
+}
+
+impl Lane {
+    /// The next one, by turns of both kinds: neither starves the other.
+    fn next(&mut self) -> Option<ProxyId> {
+        self.waiting_is_next = !self.waiting_is_next && !self.waiting.is_empty();
+        let (first, second) = if self.waiting_is_next {
+            (&mut self.waiting, &mut self.moving)
+        } else {
+            (&mut self.moving, &mut self.waiting)
+        };
+        first.pop_front().or_else(|| second.pop_front())
+    }
 }
 
 struct Done {
@@ -402,11 +426,14 @@ impl Engine {
                     .clone()
                     .or_else(|| entry.desired.spec().map(|s| s.provider.clone()));
                 entry.lane.clone_from(&lane);
-                self.lanes
-                    .entry(lane)
-                    .or_default()
-                    .waiting
-                    .push_back(id.clone());
+                let moving = entry.moving;
+                let lane = self.lanes.entry(lane).or_default();
+                let queue = if moving {
+                    &mut lane.moving
+                } else {
+                    &mut lane.waiting
+                };
+                queue.push_back(id.clone());
                 self.shared.metrics.queued.inc();
             }
         }
@@ -424,7 +451,7 @@ impl Engine {
     fn start_passes(&mut self) {
         for (name, lane) in &mut self.lanes {
             while lane.running < LANE_WIDTH {
-                let Some(id) = lane.waiting.pop_front() else {
+                let Some(id) = lane.next() else {
                     break;
                 };
                 self.shared.metrics.queued.dec();
@@ -542,6 +569,7 @@ impl Engine {
             return;
         }
         let again = std::mem::take(&mut entry.again);
+        entry.moving = outcome.recheck.is_some_and(|wait| wait < MOVING);
         self.shared.publish(id, outcome.status);
         match outcome.recheck {
             _ if again => self.enqueue(id),

@@ -95,6 +95,19 @@ async fn a_full_disk_is_told_with_its_cause_and_in_the_status_of_each_that_waits
     assert_eq!(engine.handle.views().len(), 0);
 }
 
+#[test]
+fn who_is_in_the_midst_of_something_passes_a_crowd_and_starves_nobody() {
+    let mut lane = Lane::default();
+    lane.waiting.extend((0..5).map(|n| id(&format!("w{n}"))));
+    lane.moving.extend((0..3).map(|n| id(&format!("m{n}"))));
+    let order: Vec<ProxyId> = std::iter::from_fn(|| lane.next()).collect();
+    let wanted = ["w0", "m0", "w1", "m1", "w2", "m2", "w3", "w4"].map(id);
+    assert_eq!(order, wanted);
+    lane.moving.extend([id("m3"), id("m4")]);
+    let order: Vec<ProxyId> = std::iter::from_fn(|| lane.next()).collect();
+    assert_eq!(order, ["m3", "m4"].map(id));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_stops_leaves_no_promise_behind_for_which_nothing_was_sent() {
     let standing = async |site: &Site| {

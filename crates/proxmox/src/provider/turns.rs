@@ -15,8 +15,8 @@ pub(super) const DOOR_WAIT: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(100);
 /// No clone takes less.
 const CLONE: Duration = Duration::from_millis(250);
-/// Nobody comes again later than this: the limit may be raised.
-const LATEST: Duration = Duration::from_secs(10);
+/// Nobody comes again later than this: others may leave the line.
+const LATEST: Duration = Duration::from_secs(30);
 /// Who is so late gave up: its Proxy was deleted, or waits for something else.
 const GIVEN_UP: Duration = Duration::from_secs(5);
 
