@@ -4,7 +4,7 @@
 mod support;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{fs, process::Command};
 use support::{
     Site,
@@ -185,6 +185,86 @@ fn an_abandoned_machine_runs_on_and_is_told_of() {
             Err(events)
         }
     });
+}
+
+#[test]
+fn what_kubectl_took_from_a_proxy_comes_back_before_its_deletion_could_leave_a_machine() {
+    let cluster = Cluster::shared();
+    let field = Field::on_a_simulator(cluster, "taken", SPEED);
+    let operator = field.start();
+    // None of them is looked at again by itself in the time of this test.
+    let seldom = |name: &str| {
+        let manifest = field.manifest(name, "");
+        manifest.replace("interval: 5s", "interval: 1h")
+    };
+    let names = ["replaced", "unheld", "making"];
+    for name in &names[..2] {
+        cluster.apply(&seldom(name));
+    }
+    field.wait_serving(&names[..2]);
+    let before = field.machines();
+
+    let file = field.path("replaced.yaml");
+    fs::write(&file, seldom("replaced")).expect("written");
+    let file = file.to_string_lossy();
+    field.kubectl(&["replace", "-f", &file]);
+    let bare = r#"{"metadata": {"finalizers": null}}"#;
+    field.kubectl(&["patch", "proxy", "unheld", "--type=merge", "-p", bare]);
+    let is_held = |name: &str| {
+        wait_for("finalizer and record", || {
+            let metadata = field.proxy(name)["metadata"].clone();
+            let held = metadata["finalizers"] == json!(["egress-proxies.io/machine"]);
+            let record = &metadata["annotations"]["egress-proxies.io/record"];
+            if held && record.is_string() {
+                Ok(())
+            } else {
+                Err(metadata.to_string())
+            }
+        });
+    };
+    is_held("replaced");
+    is_held("unheld");
+    assert_eq!(field.machines(), before, "the same machines");
+
+    // Replaced in the midst of a clone, with the operator away: nobody knows what comes yet.
+    let stall = json!({"do": "stall-tasks", "kind": "qmclone", "count": 1});
+    field.sim().control(&stall);
+    cluster.apply(&seldom("making"));
+    field.wait_condition("making", "Provisioned", "False/Creating");
+    wait_for("its machine in its status", || {
+        let machine = field.proxy("making")["status"]["machine"].clone();
+        if machine.is_null() {
+            Err(machine.to_string())
+        } else {
+            Ok(())
+        }
+    });
+    drop(operator);
+    let file = field.path("making.yaml");
+    fs::write(&file, seldom("making")).expect("written");
+    field.kubectl(&["replace", "-f", &file.to_string_lossy()]);
+    let operator = field.replica("second");
+    field.wait_told("making", "searched by its mark");
+    field.sim().control(&json!({"do": "continue"}));
+    wait_for("its finalizer", || {
+        let held = field.proxy("making")["metadata"]["finalizers"].clone();
+        if held == json!(["egress-proxies.io/machine"]) {
+            Ok(())
+        } else {
+            Err(held.to_string())
+        }
+    });
+    assert_eq!(field.machines().len(), 3, "no second one");
+    field.delete(&names[..2]);
+    wait_for("one machine", || {
+        let machines = field.machines();
+        if machines.len() == 1 {
+            Ok(())
+        } else {
+            Err(machines.join(", "))
+        }
+    });
+    drop(operator);
 }
 
 #[test]

@@ -44,8 +44,15 @@ pub(crate) struct Acted {
 pub(crate) enum Executed {
     /// To its end.
     All,
-    /// A call is in progress; look again after so long.
-    Waiting(Duration, String),
+    /// A call is in progress.
+    Waiting {
+        /// Look again after so long.
+        recheck: Duration,
+        /// What is waited for.
+        step: String,
+        /// Tasks of ours run.
+        moving: bool,
+    },
     /// A call failed; history knows.
     Failed(Trouble),
 }
@@ -294,14 +301,29 @@ async fn call(
             history.note_recorded(Some(&before), claim);
         }
     }
+    if let (Some(claim), Err(trouble)) = (draft.claim(), &result)
+        && history.sent_nothing(claim)
+        && !soon_over(trouble.class)
+    {
+        // Whoever goes on after a crash must not wait for what was never sent.
+        claim.standing = Standing::Unsent;
+    }
     match result {
         Ok(Progress::Done) => {
             history.note_success();
             Executed::All
         }
-        Ok(Progress::InProgress { step, recheck, .. }) => {
+        Ok(Progress::InProgress {
+            step,
+            recheck,
+            handles,
+        }) => {
             history.note_success();
-            Executed::Waiting(recheck, step)
+            Executed::Waiting {
+                recheck,
+                step,
+                moving: !handles.is_empty(),
+            }
         }
         Err(trouble) => {
             history.note_failure(trouble.clone(), &key, now);
@@ -371,6 +393,11 @@ fn vanished(what: &str) -> Trouble {
         class: ErrorClass::Transient,
         text: format!("{what} vanished before the machine was made: it is tried again"),
     }
+}
+
+/// Whether a call that failed like this is repeated in a moment: what it promised stands.
+const fn soon_over(class: ErrorClass) -> bool {
+    matches!(class, ErrorClass::Busy | ErrorClass::Conflict)
 }
 
 /// How much longer an earlier creating request of this attempt may still land.

@@ -51,6 +51,8 @@ pub struct Outcome {
     pub plan: Plan,
     /// When to look again; `None`: only when something changes.
     pub recheck: Option<Duration>,
+    /// Tasks of ours run on its provider.
+    pub moving: bool,
     /// Nothing is left: the Proxy may be forgotten.
     pub gone: bool,
     /// The store took a write.
@@ -127,6 +129,7 @@ pub async fn foresee(
     Ok(Outcome {
         status: status(desired, &sight.seen, &decided),
         recheck: decided.recheck,
+        moving: false,
         gone: decided.is_gone(),
         wrote: false,
         plan: decided,
@@ -143,6 +146,7 @@ fn tell(
     let done = matches!(ended, Ok(Executed::All));
     let gone = decided.is_gone()
         || (done && decided.actions.last() == Some(&egress_core::plan::Action::ReleaseFinalizer));
+    let mut moving = false;
     let (told, recheck) = match ended {
         Err(error) => {
             let trouble = Trouble {
@@ -153,7 +157,14 @@ fn tell(
             return Err(PassError::Write { error, status });
         }
         Ok(Executed::All) => (decided.clone(), decided.recheck),
-        Ok(Executed::Waiting(recheck, step)) => (in_progress(&decided, step), Some(recheck)),
+        Ok(Executed::Waiting {
+            recheck,
+            step,
+            moving: runs,
+        }) => {
+            moving = runs;
+            (in_progress(&decided, step), Some(recheck))
+        }
         Ok(Executed::Failed(trouble)) => {
             // Planned again, the failure is what is waited for, with its wait.
             sight.seen.history = history.clone();
@@ -167,6 +178,7 @@ fn tell(
         status: status(desired, &sight.seen, &told),
         plan: decided,
         recheck,
+        moving,
         gone,
         wrote,
     })

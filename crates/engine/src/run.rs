@@ -36,8 +36,6 @@ use tracing::Instrument as _;
 const LANE_WIDTH: usize = 16;
 /// How long until a record that someone else wrote meanwhile is read again; doubles.
 const CONFLICT_WAIT: Duration = Duration::from_millis(50);
-/// Who is to be looked at again so soon is in the midst of something.
-const MOVING: Duration = Duration::from_secs(1);
 /// How long passes in flight may go on when the engine stops.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
@@ -101,7 +99,7 @@ struct Entry {
     /// Forgotten while a pass ran.
     forgotten: Option<Forgotten>,
     due: Option<Instant>,
-    /// Its last pass asked for the next one within [`MOVING`].
+    /// Tasks of its own ran after its last pass.
     moving: bool,
     lane: Option<ProviderName>,
     store_wait: Option<StoreWait>,
@@ -143,8 +141,8 @@ impl Entry {
 /// Passes of one provider.
 #[derive(Default)]
 struct Lane {
-    /// Those in the midst of something: who holds one of few places, as a clone does, gives it up
-    /// only when it is looked at.
+    /// Those whose tasks run: who holds one of few places, as a clone does, gives it up only when
+    /// it is looked at.
     moving: VecDeque<ProxyId>,
     waiting: VecDeque<ProxyId>,
     /// Whose turn is next, while there are both.
@@ -569,7 +567,7 @@ impl Engine {
             return;
         }
         let again = std::mem::take(&mut entry.again);
-        entry.moving = outcome.recheck.is_some_and(|wait| wait < MOVING);
+        entry.moving = outcome.moving;
         self.shared.publish(id, outcome.status);
         match outcome.recheck {
             _ if again => self.enqueue(id),

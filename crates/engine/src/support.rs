@@ -135,6 +135,8 @@ pub(crate) struct Doorman {
     pub(crate) waiting: AtomicUsize,
     /// Whether the next one is refused for good.
     pub(crate) refuses_one: AtomicBool,
+    /// Whether all are told to come again in a moment.
+    pub(crate) busy: AtomicBool,
     /// The text behind every reference to user data.
     text: Mutex<Option<String>>,
     /// How often it was looked for.
@@ -147,6 +149,7 @@ impl Default for Doorman {
             door: Semaphore::new(Semaphore::MAX_PERMITS),
             waiting: AtomicUsize::new(0),
             refuses_one: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
             text: Mutex::default(),
             text_reads: AtomicUsize::new(0),
         }
@@ -188,6 +191,12 @@ impl Credentials for Doorman {
     }
     async fn ensure(&self, _: &ProxyId, _: &AuthSource) -> Result<Found, Trouble> {
         self.pass().await;
+        if self.busy.load(Ordering::Relaxed) {
+            return Err(Trouble {
+                class: egress_core::ErrorClass::Busy,
+                text: "somebody holds its lock".into(),
+            });
+        }
         if self.refuses_one.swap(false, Ordering::Relaxed) {
             return Err(Trouble {
                 class: egress_core::ErrorClass::Permanent,

@@ -2,7 +2,7 @@
 //!
 //! An object whose spec does not fit says so in its own status and hides no other.
 
-use egress_api::v1alpha1::{ABANDON_ANNOTATION, Proxy, ProxyStatus, cluster::ProxyObject};
+use egress_api::v1alpha1::{ABANDON_ANNOTATION, Phase, Proxy, ProxyStatus, cluster::ProxyObject};
 use egress_core::{ProxyId, finding::Finding};
 use egress_engine::store::{
     Stored,
@@ -25,7 +25,8 @@ pub enum Memory {
     Copied(ProxyId),
     /// The annotation cannot be read; the text says why.
     Unreadable(String),
-    /// It holds the finalizer and no record: the annotation was taken away.
+    /// It holds the finalizer, or its status speaks of a machine that is being made, and there is
+    /// no record: the annotation was taken away, as by `kubectl replace`.
     Lost,
 }
 
@@ -66,9 +67,10 @@ impl Held {
         metadata.labels = None;
         metadata.managed_fields = None;
         let finalizers = metadata.finalizers.take().unwrap_or_default();
-        let memory = memory(&id, annotations.as_ref(), &finalizers);
         let reading = object.read();
         let deleting = object.is_being_deleted();
+        let begun = !deleting && object.status.as_ref().is_some_and(is_making);
+        let memory = memory(&id, annotations.as_ref(), &finalizers, begun);
         let metadata = object.metadata;
         Some(Self {
             uid: metadata.uid.unwrap_or_default(),
@@ -93,6 +95,12 @@ impl Held {
         self.finalizers.iter().any(|name| name == FINALIZER)
     }
 
+    /// Whether it may have a machine, is to stay, and nothing of ours holds it.
+    pub fn lacks_hold(&self) -> bool {
+        let begun = matches!(self.memory, Memory::Record(_) | Memory::Lost);
+        begun && !self.deleting && !self.is_held()
+    }
+
     /// Whether nothing keeps it any more, so that the API server is removing it.
     pub fn is_ending(&self) -> bool {
         self.deleting && self.finalizers.is_empty()
@@ -108,14 +116,25 @@ pub(crate) fn is_older(one: &str, other: &str) -> bool {
     }
 }
 
+/// Whether a status speaks of a machine that may not be there yet: a search by its mark proves
+/// nothing then. One that runs is found.
+fn is_making(status: &ProxyStatus) -> bool {
+    status.machine.is_some() && status.phase != Some(Phase::Running)
+}
+
 fn memory(
     id: &ProxyId,
     annotations: Option<&BTreeMap<String, String>>,
     finalizers: &[String],
+    begun: bool,
 ) -> Memory {
     let Some(text) = annotations.and_then(|all| all.get(RECORD_ANNOTATION)) else {
         let held = finalizers.iter().any(|name| name == FINALIZER);
-        return if held { Memory::Lost } else { Memory::Nothing };
+        return if held || begun {
+            Memory::Lost
+        } else {
+            Memory::Nothing
+        };
     };
     match layout::decode(id, text.as_bytes()) {
         Ok(stored) => Memory::Record(Box::new(stored)),

@@ -59,16 +59,26 @@ struct Shared {
     doubted: Mutex<HashSet<ProxyId>>,
     /// The last write of each Proxy that has one going: closed when it ended.
     writing: Mutex<HashMap<ProxyId, watch::Receiver<()>>>,
-    /// Since when a record is known to be lost, by this process's clock and by the world's.
-    lost_since: Mutex<HashMap<ProxyId, (Instant, Timestamp)>>,
+    /// Records that are known to be lost.
+    lost_since: Mutex<HashMap<ProxyId, Loss>>,
     /// The object whose record this process removed last, of each name, and when.
     released: Mutex<HashMap<ProxyId, (String, Instant)>>,
+}
+
+/// A lost record.
+#[derive(Clone)]
+struct Loss {
+    uid: String,
+    since: Instant,
+    noticed: Timestamp,
 }
 
 /// What a write does.
 enum Change {
     Save(Box<Record>),
     Remove,
+    /// The finalizer comes back, and the record stays as it is.
+    Hold,
 }
 
 impl AnnotationStore {
@@ -120,6 +130,26 @@ impl AnnotationStore {
                 return Ok(());
             }
             shared.patch(&held, &Change::Remove).await.map(drop)
+        })
+        .await
+    }
+
+    /// Puts the finalizer back that somebody took from this object, which stays: without it a
+    /// deletion would leave the machine behind.
+    pub async fn hold(&self, id: &ProxyId, uid: &str) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        let (of, uid) = (id.clone(), uid.to_owned());
+        self.in_turn(id, async move {
+            if !shared.may_act() {
+                return Ok(());
+            }
+            let Some(held) = shared.fresh(&of).await? else {
+                return Ok(());
+            };
+            if held.uid != uid || held.deleting || held.is_held() {
+                return Ok(());
+            }
+            shared.patch(&held, &Change::Hold).await.map(drop)
         })
         .await
     }
@@ -185,11 +215,7 @@ impl Shared {
         change: &Change,
         expected: Option<&Version>,
     ) -> Result<Version, StoreError> {
-        if !self
-            .permits
-            .permit(1)
-            .is_some_and(|permit| permit.is_good())
-        {
+        if !self.may_act() {
             return Err(unavailable(id, "this process does not hold the lease"));
         }
         for _ in 0..TRIES {
@@ -262,7 +288,9 @@ impl Shared {
         {
             Ok(after) => {
                 self.cache.put(after);
-                held(&self.lost_since).remove(id);
+                if !matches!(change, Change::Hold) {
+                    held(&self.lost_since).remove(id);
+                }
                 Ok(version)
             }
             Err(Failure::Conflict) => Err(self.conflict(id)),
@@ -322,19 +350,39 @@ impl Shared {
         match &found.memory {
             Memory::Record(stored) => Ok(Some(Stored::clone(stored))),
             Memory::Unreadable(why) => Err(unreadable(id, why)),
+            Memory::Lost => self.lost(found).map(|()| None),
+            // The status that told of it may be another one by now.
+            Memory::Nothing if self.is_known_lost(found) => self.lost(found).map(|()| None),
             // A copied object is a Proxy of its own, and its record that of the original.
             Memory::Nothing | Memory::Copied(_) => Ok(None),
-            Memory::Lost => self.lost(id).map(|()| None),
         }
+    }
+
+    fn is_known_lost(&self, found: &Held) -> bool {
+        let lost = held(&self.lost_since);
+        lost.get(&found.id)
+            .is_some_and(|loss| loss.uid == found.uid)
     }
 
     /// What was asked for in the name of a lost record may still come: nothing is begun before,
     /// and people are told until when.
-    fn lost(&self, id: &ProxyId) -> Result<(), StoreError> {
+    fn lost(&self, found: &Held) -> Result<(), StoreError> {
+        let id = &found.id;
         let now = Instant::now();
-        let (since, noticed) = *held(&self.lost_since)
-            .entry(id.clone())
-            .or_insert_with(|| (now, Timestamp::now()));
+        let Loss { since, noticed, .. } = if self.is_known_lost(found) {
+            held(&self.lost_since).get(id).cloned()
+        } else {
+            None
+        }
+        .unwrap_or_else(|| {
+            let loss = Loss {
+                uid: found.uid.clone(),
+                since: now,
+                noticed: Timestamp::now(),
+            };
+            held(&self.lost_since).insert(id.clone(), loss.clone());
+            loss
+        });
         let settle = (self.settle)();
         let left = settle.saturating_sub(now.duration_since(since));
         if left.is_zero() {
@@ -399,7 +447,13 @@ impl Store for AnnotationStore {
 
 fn body(before: &Held, change: &Change, version: &Version) -> Value {
     let mut finalizers = before.finalizers.clone();
+    let mut metadata = json!({"uid": before.uid, "resourceVersion": before.version});
     let record = match change {
+        Change::Hold => {
+            finalizers.push(FINALIZER.to_owned());
+            metadata["finalizers"] = finalizers.into();
+            return json!({ "metadata": metadata });
+        }
         Change::Save(record) => {
             // One that was taken away while the object is being deleted cannot come back.
             if !before.is_held() && !before.deleting {
@@ -412,12 +466,9 @@ fn body(before: &Held, change: &Change, version: &Version) -> Value {
             Value::Null
         }
     };
-    json!({"metadata": {
-        "uid": before.uid,
-        "resourceVersion": before.version,
-        "annotations": {RECORD_ANNOTATION: record},
-        "finalizers": finalizers,
-    }})
+    metadata["annotations"] = json!({RECORD_ANNOTATION: record});
+    metadata["finalizers"] = finalizers.into();
+    json!({ "metadata": metadata })
 }
 
 fn unavailable(id: &ProxyId, why: &str) -> StoreError {

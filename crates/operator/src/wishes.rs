@@ -8,7 +8,7 @@ use egress_core::{
     document::add_unreported,
     proxy::{Desired, Intent},
 };
-use egress_engine::Handle;
+use egress_engine::{Handle, store::StoreErrorKind};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -111,12 +111,22 @@ impl Wishes {
         let Some(held) = held else { return };
         match desired(&held, &self.config, &self.installation) {
             Some(desired) => {
+                let recorded = !matches!(held.memory, Memory::Nothing | Memory::Copied(_));
+                let before = known.get(id).is_some_and(|known| known.recorded);
                 let now = Known {
                     uid: held.uid.clone(),
-                    recorded: !matches!(held.memory, Memory::Nothing | Memory::Copied(_)),
+                    recorded: recorded || before,
                 };
                 known.insert(id.clone(), now);
+                drop(known);
                 self.handle.want(desired);
+                if before && !recorded {
+                    // Its record was taken away: it gets another one before it can be deleted.
+                    self.handle.wake(id.clone());
+                }
+                if held.lacks_hold() {
+                    self.hold(&held);
+                }
             }
             None => {
                 if let Some(before) = known.remove(id) {
@@ -124,6 +134,18 @@ impl Wishes {
                 }
             }
         }
+    }
+
+    /// The next news of it tries again where this fails.
+    fn hold(&self, held: &Held) {
+        let (store, id, uid) = (self.store.clone(), held.id.clone(), held.uid.clone());
+        tokio::spawn(async move {
+            match store.hold(&id, &uid).await {
+                Ok(()) => {}
+                Err(e) if e.kind == StoreErrorKind::Conflict => {}
+                Err(e) => tracing::warn!(proxy = %id, "its finalizer is missing: {}", e.chain()),
+            }
+        });
     }
 
     fn forget(&self, id: &ProxyId, before: &Known) {

@@ -217,3 +217,42 @@ async fn a_disk_that_is_smaller_than_the_templates_is_refused_before_anything_is
     }
     assert_eq!(scene.mutations(), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_not_given_up_for_one_that_does_not_fit() {
+    let scene = Scene::new(Setup::default()).await;
+    let mut claim = scene.claim().await;
+    scene.up(&mut claim).await;
+    let survey = async |change: &dyn Fn(&mut egress_core::machine::MachineSize)| {
+        let mut wanted = scene.wanted.clone();
+        change(&mut wanted.size);
+        // Another process: what was surveyed before is not kept.
+        let provider = scene.restarted().await.provider;
+        provider.survey(&scene.key, &claim, &wanted).await
+    };
+    survey(&|_| {}).await.expect("its own room comes free");
+    for (change, class, said) in [
+        (
+            (|size| size.memory_mib = 1_000_000) as fn(&mut egress_core::machine::MachineSize),
+            egress_core::ErrorClass::Capacity,
+            "of memory free, ",
+        ),
+        (
+            |size| size.disk_gib = 900_000,
+            egress_core::ErrorClass::Capacity,
+            "GiB are needed with the reserve",
+        ),
+        (
+            |size| size.cpus = 4_000,
+            egress_core::ErrorClass::Permanent,
+            "spec.machine.cpus: 4000: node pve1 has ",
+        ),
+    ] {
+        let refused = survey(&change).await.unwrap_err();
+        assert_eq!(refused.class(), class, "{}", refused.chain());
+        assert!(refused.chain().contains(said), "{}", refused.chain());
+    }
+    scene.tell(json!({"do": "fill-storage"}));
+    let refused = survey(&|_| {}).await.unwrap_err();
+    assert_eq!(refused.class(), egress_core::ErrorClass::Capacity);
+}

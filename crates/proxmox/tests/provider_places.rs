@@ -156,3 +156,19 @@ async fn replacing_a_cloud_init_drive_needs_its_privilege() {
     assert_eq!(error.class(), ErrorClass::Unauthorized, "{error}");
     assert_eq!(scene.mutations(), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_record_was_lost_a_moment_after_it_was_made_is_found_and_not_made_twice() {
+    let scene = Scene::new(Setup::default()).await;
+    let mut claim = scene.claim().await;
+    let begun = tokio::time::Instant::now();
+    scene.up(&mut claim).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "lists are kept for longer"
+    );
+    let found = scene.claim().await;
+    assert_eq!(found.slot, claim.slot);
+    assert_eq!(found.standing, egress_core::Standing::Seen);
+    assert_eq!(scene.machines().len(), 1);
+}

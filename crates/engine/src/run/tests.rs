@@ -115,10 +115,19 @@ async fn an_engine_that_stops_leaves_no_promise_behind_for_which_nothing_was_sen
         let claim = stored.and_then(|s| s.record.claim);
         claim.map(|claim| claim.standing)
     };
+    // What was refused is tried again much later, also by whoever comes after a crash.
     let (site, engine) = failed_for_good().await;
+    assert_eq!(standing(&site).await, Some(Standing::Unsent));
+    // Whom a lock keeps waiting is tried again in a moment: its promise stands meanwhile.
+    site.world.set_template(true);
+    site.doorman.busy.store(true, Ordering::Relaxed);
+    engine.handle.renew(id("a"));
+    let waits = || engine.reason("a", PROVISIONED) == Some(Reason::Busy);
+    wait_for("the lock", secs(30), waits).await;
     assert_eq!(standing(&site).await, Some(Standing::Sent));
     engine.stop().await;
     assert_eq!(standing(&site).await, Some(Standing::Unsent));
+    site.doorman.busy.store(false, Ordering::Relaxed);
 
     // The next one need not wait for what was never sent.
     let engine = site.start().await;

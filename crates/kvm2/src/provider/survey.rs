@@ -9,7 +9,10 @@ use crate::{
     client::{Failure, Kind, Memory, Pool, PoolRoom, Session},
     config::{Config, Plug},
 };
-use egress_core::{Claim, ErrorClass, MachineKey, machine::WantedMachine};
+use egress_core::{
+    Claim, ErrorClass, MachineKey,
+    machine::{MachineSize, WantedMachine},
+};
 use egress_provider::{CheckFinding, CheckReason, Operation, Result, Severity};
 
 /// Types of pools whose volumes are files, on which an overlay can stand.
@@ -273,6 +276,38 @@ impl Call<'_> {
     }
 }
 
+impl Call<'_> {
+    /// Refuses a machine that is too large for a host even where nothing else is on it.
+    fn could_ever_hold(&self, host: &str, size: &MachineSize, survey: &Survey) -> Result<()> {
+        let config = &self.provider.config;
+        let memory = u64::from(size.memory_mib) + config.reserve.memory_mib;
+        let total = survey.memory.total >> 20;
+        if memory > total {
+            let said = format!(
+                "spec.machine.memoryMiB: {}: {host} has {total} MiB in all, {} of them reserved: \
+                 ask for less",
+                size.memory_mib, config.reserve.memory_mib
+            );
+            return Err(self.error(ErrorClass::Capacity, said));
+        }
+        if let Some((_, room)) = survey.pool {
+            let disk = (u64::from(size.disk_gib) << 30).saturating_add(reserved(config, room));
+            if disk > room.capacity {
+                let said = format!(
+                    "spec.machine.diskGiB: {}: the pool {} of {host} has {} GiB in all, {} % of \
+                     them reserved: ask for less",
+                    size.disk_gib,
+                    config.pool,
+                    room.capacity >> 30,
+                    config.reserve.storage_percent
+                );
+                return Err(self.error(ErrorClass::Capacity, said));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What a caller of `create` may do about a finding.
 const fn class_of(reason: CheckReason) -> ErrorClass {
     match reason {
@@ -302,7 +337,8 @@ impl super::Kvm2 {
                 survey
                     .findings
                     .retain(|finding| finding.reason != CheckReason::LowCapacity);
-                call.refuse_on(&survey.findings)
+                call.refuse_on(&survey.findings)?;
+                call.could_ever_hold(host.told(), &wanted.size, &survey)
             };
             match possible.await {
                 Ok(()) => {

@@ -270,6 +270,65 @@ async fn a_finalizer_without_a_record_is_a_lost_record_until_nothing_can_come_an
 }
 
 #[tokio::test]
+async fn a_finalizer_that_was_taken_away_comes_back_and_the_record_stays_as_it_is() {
+    let server = Server::new();
+    server.create_proxy("shop", "a", &json!({}));
+    let (store, cache) = open(&server).await;
+    let version = store.save(&id("a"), &record(&id("a"), 1), None).await;
+    let taken = json!({"metadata": {"finalizers": ["else.io/x"]}});
+    server.patch_proxy("shop", "a", &taken).unwrap();
+    let (store, cache) = {
+        drop((store, cache));
+        open(&server).await
+    };
+    let found = cache.get(&id("a")).unwrap();
+    assert!(found.lacks_hold());
+    store.hold(&id("a"), &found.uid).await.unwrap();
+    let object = server.proxy("shop", "a").unwrap();
+    let both = json!(["else.io/x", FINALIZER]);
+    assert_eq!(object["metadata"]["finalizers"], both);
+    assert!(!cache.get(&id("a")).unwrap().lacks_hold());
+    let kept = store.load(&id("a")).await.unwrap().unwrap();
+    assert_eq!(kept.version, version.unwrap());
+    // Another object of the name, or one that goes, is left alone.
+    server.patch_proxy("shop", "a", &taken).unwrap();
+    store.hold(&id("a"), "another").await.unwrap();
+    server.delete_proxy("shop", "a");
+    store.hold(&id("a"), &found.uid).await.unwrap();
+    let object = server.proxy("shop", "a").unwrap();
+    assert_eq!(object["metadata"]["finalizers"], json!(["else.io/x"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_replaced_while_its_machine_was_being_made_has_lost_its_record() {
+    let server = Server::new();
+    let tell = |name: &str, status: Value| {
+        let mut target = Target::proxies(Verb::Patch, "shop", Some(name));
+        target.subresource = Some("status".into());
+        server.ask(&target, &json!({ "status": status })).unwrap();
+    };
+    for (name, phase) in [("making", "Provisioning"), ("runs", "Running")] {
+        server.create_proxy("shop", name, &json!({}));
+        let machine = json!({"id": "104", "name": "proxy-a", "attempt": 2});
+        tell(name, json!({"phase": phase, "machine": machine}));
+    }
+    server.create_proxy("shop", "new", &json!({}));
+    let (store, cache) = open(&server).await;
+    // Who runs is found by its mark; who is being made may not be there yet.
+    assert_eq!(store.load(&id("runs")).await.unwrap(), None);
+    assert_eq!(store.load(&id("new")).await.unwrap(), None);
+    let early = store.load(&id("making")).await.unwrap_err();
+    assert_eq!(early.kind, StoreErrorKind::Settling(Duration::from_mins(1)));
+    // Also once its status, which our own pass wrote anew, tells of no machine any more.
+    tell("making", json!({"phase": "Pending"}));
+    store.shared.fresh(&id("making")).await.unwrap();
+    assert_eq!(cache.get(&id("making")).unwrap().memory, Memory::Nothing);
+    assert!(store.load(&id("making")).await.is_err());
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(store.load(&id("making")).await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_copied_object_has_no_record_and_takes_one_of_its_own() {
     let server = Server::new();
     server.create_proxy("shop", "a", &json!({}));

@@ -5,7 +5,7 @@ use super::{
     call::Call,
     names,
     placement::{self, Candidate, NoNode},
-    shared::{Elsewhere, PERIOD, Snapshot},
+    shared::{Elsewhere, Snapshot},
 };
 use crate::client::{NodeName, Vmid, VmidState};
 use egress_core::{
@@ -26,7 +26,7 @@ impl Proxmox {
         taken: &[Slot],
     ) -> Result<Claim> {
         let call = self.call(Operation::Claim, key.name());
-        let snapshot = call.snapshot(PERIOD).await?;
+        let snapshot = call.snapshot_for(key).await?;
         match call.elsewhere(key, None, &snapshot).await? {
             Elsewhere::Ours(vmid, mark) => return Ok(self.claim_of(key, vmid, &mark, &snapshot)),
             Elsewhere::NotOwned(vmid) => {

@@ -261,10 +261,11 @@ impl Creation<'_> {
             storage: provider.config.storage.clone(),
             pool: provider.config.pool.clone(),
         });
-        provider.hints().clone_begun(self.vmid);
+        provider.hints().clone_begun(self.vmid, self.key);
         provider.hints().changed(self.vmid);
         let ask = || self.permit.ask_creating(call.operation, &call.target);
         let sent = call.send(self.permit, request, ask).await;
+        provider.hints().made(self.key);
         if !matches!(sent, Ok(Ok(_))) {
             provider.hints().clone_ended(self.vmid);
         }

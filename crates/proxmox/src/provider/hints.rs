@@ -4,7 +4,7 @@
 use super::{
     grammar,
     power::{LockMeaning, meaning},
-    shared::{Guest, Sighted},
+    shared::{Guest, PERIOD, Sighted},
     turns::{Turns, Wait},
 };
 use crate::client::{NodeName, TaskEnd, Upid, VmConfig, Vmid};
@@ -69,6 +69,8 @@ pub(super) struct Hints {
     /// How often a task was found running, and when it was heard of last.
     polls: HashMap<String, (u32, Instant)>,
     clones: HashMap<Vmid, Instant>,
+    /// When machines of a key were made last, by its name: a list from before does not show them.
+    made: HashMap<String, Instant>,
     /// Which machine each clone of this process makes, while it runs.
     clone_targets: HashMap<Upid, Vmid>,
     turns: Turns,
@@ -262,9 +264,20 @@ impl Hints {
         self.ends.get(upid).cloned()
     }
 
-    pub(super) fn clone_begun(&mut self, vmid: Vmid) {
+    pub(super) fn clone_begun(&mut self, vmid: Vmid, key: &MachineKey) {
         self.clones.insert(vmid, Instant::now());
         self.turns.leave(vmid);
+        self.made(key);
+    }
+    /// A machine of this key may be there from now on.
+    pub(super) fn made(&mut self, key: &MachineKey) {
+        let now = Instant::now();
+        self.made.retain(|_, at| now < *at + 2 * PERIOD);
+        self.made.insert(key.name().to_owned(), now);
+    }
+    /// When one was last made, if that is no longer ago than a list may be.
+    pub(super) fn made_last(&self, key: &MachineKey) -> Option<Instant> {
+        self.made.get(key.name()).copied()
     }
     /// It cannot be cloned now: others need not wait for it.
     pub(super) fn leave_line(&mut self, vmid: Vmid) {

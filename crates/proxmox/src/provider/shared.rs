@@ -31,6 +31,8 @@ pub(super) struct Guest {
     pub(super) template: bool,
     /// Whether high availability manages it.
     pub(super) ha: bool,
+    /// Bytes of memory and of disk that it may have, as far as shown.
+    pub(super) size: (u64, u64),
 }
 
 /// A node as the list shows it.
@@ -40,6 +42,8 @@ pub(super) struct Host {
     pub(super) online: bool,
     /// Bytes in all and in use; `None` without Sys.Audit.
     pub(super) memory: Option<(u64, u64)>,
+    /// Logical processors: no machine has more.
+    pub(super) cpus: Option<u64>,
 }
 
 /// How the last looks at the cluster ended.
@@ -101,6 +105,7 @@ impl Snapshot {
                             tags: resource.tags,
                             template: resource.template,
                             ha: resource.hastate.is_some_and(|state| state != "ignored"),
+                            size: (resource.maxmem.unwrap_or(0), resource.maxdisk.unwrap_or(0)),
                         },
                     );
                 }
@@ -108,6 +113,7 @@ impl Snapshot {
                     name,
                     online: resource.status.as_deref() == Some("online"),
                     memory: resource.maxmem.zip(resource.mem),
+                    cpus: resource.maxcpu,
                 }),
                 (ResourceKind::Storage, _, Some(node)) => {
                     let Some(storage) = resource.storage else {
@@ -175,6 +181,21 @@ impl Call<'_> {
     /// A look at the whole cluster that began at most `age` before this call. Callers that wait
     /// at the same time share one.
     pub(super) async fn snapshot(&self, age: Duration) -> Result<Arc<Snapshot>> {
+        self.snapshot_after(age, None).await
+    }
+
+    /// The same, and one that shows every machine which this process made for a key: a search by
+    /// its mark must not miss the youngest.
+    pub(super) async fn snapshot_for(&self, key: &MachineKey) -> Result<Arc<Snapshot>> {
+        let made = self.provider.hints().made_last(key);
+        self.snapshot_after(PERIOD, made).await
+    }
+
+    async fn snapshot_after(
+        &self,
+        age: Duration,
+        moment: Option<Instant>,
+    ) -> Result<Arc<Snapshot>> {
         let called = Instant::now();
         let age = self.provider.pace.wait(age);
         let last = timeout_at(self.deadline(), self.provider.snapshot.lock()).await;
@@ -184,7 +205,9 @@ impl Call<'_> {
         if let Some((_, class, said)) = last.failed.as_ref().filter(|(at, ..)| *at >= called) {
             return Err(self.error(*class, said.clone()));
         }
-        if let Some(snapshot) = last.seen.as_ref().filter(|s| s.at + age >= called) {
+        let recent =
+            |s: &&Arc<Snapshot>| s.at + age >= called && moment.is_none_or(|moment| s.at > moment);
+        if let Some(snapshot) = last.seen.as_ref().filter(recent) {
             let snapshot = snapshot.clone();
             drop(last);
             self.is_home(&snapshot)?;

@@ -18,7 +18,8 @@ const CLONE: Duration = Duration::from_millis(250);
 /// Nobody comes again later than this: others may leave the line.
 const LATEST: Duration = Duration::from_secs(30);
 /// Who is so late gave up: its Proxy was deleted, or waits for something else.
-const GIVEN_UP: Duration = Duration::from_secs(5);
+/// Passes of a large crowd are late themselves, and who lost its place has to be looked at anew.
+const GIVEN_UP: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug)]
 struct Place {

@@ -171,6 +171,8 @@ pub struct Resource {
     pub template: bool,
     /// The HA state.
     pub hastate: Option<String>,
+    /// Logical processors.
+    pub maxcpu: Option<u64>,
     /// Memory in bytes: the whole.
     pub maxmem: Option<u64>,
     /// Memory in bytes: in use.
@@ -212,6 +214,8 @@ struct ResourceWire {
     #[serde(default)]
     hastate: Option<String>,
     #[serde(default, deserialize_with = "lenient::number")]
+    maxcpu: Option<u64>,
+    #[serde(default, deserialize_with = "lenient::number")]
     maxmem: Option<u64>,
     #[serde(default, deserialize_with = "lenient::number")]
     mem: Option<u64>,
@@ -251,6 +255,7 @@ impl From<ResourceWire> for Resource {
             pool: wire.pool.filter(|p| !p.is_empty()),
             template: wire.template,
             hastate: wire.hastate,
+            maxcpu: wire.maxcpu,
             maxmem: wire.maxmem,
             mem: wire.mem,
             maxdisk: wire.maxdisk,
