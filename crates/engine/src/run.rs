@@ -3,7 +3,9 @@
 //! One task decides; passes run beside it. Passes of one Proxy never overlap, and each
 //! provider has its own bounded share, so that a dead hypervisor starves nobody else.
 
+mod ending;
 mod inbox;
+mod lane;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -13,18 +15,19 @@ pub use shared::{Farewell, Handle, ProxyView};
 use crate::{
     metrics::{EngineMetrics, PassLabel, PassResult},
     pass::{Outcome, Parts, PassError, pass},
-    store::{Store, StoreError, StoreErrorKind, Stored},
+    store::{StoreError, StoreErrorKind},
 };
 use egress_core::{
-    ProviderName, ProxyId, Standing, backoff,
+    ProviderName, ProxyId, backoff,
     history::History,
     plan::Waiting,
     proxy::{Desired, Intent},
 };
 use inbox::Asked;
+use lane::Lane;
 use shared::Shared;
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap},
     future::Future,
     sync::Arc,
     time::Duration,
@@ -36,8 +39,6 @@ use tracing::Instrument as _;
 const LANE_WIDTH: usize = 16;
 /// How long until a record that someone else wrote meanwhile is read again; doubles.
 const CONFLICT_WAIT: Duration = Duration::from_millis(50);
-/// How long passes in flight may go on when the engine stops.
-const STOP_GRACE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -138,52 +139,11 @@ impl Entry {
     }
 }
 
-/// Passes of one provider.
-#[derive(Default)]
-struct Lane {
-    /// Those whose tasks run: who holds one of few places, as a clone does, gives it up only when
-    /// it is looked at.
-    moving: VecDeque<ProxyId>,
-    waiting: VecDeque<ProxyId>,
-    /// Whose turn is next, while there are both.
-    waiting_is_next: bool,
-    running: usize,
-}
-
-impl Lane {
-    /// The next one, by turns of both kinds: neither starves the other.
-    fn next(&mut self) -> Option<ProxyId> {
-        self.waiting_is_next = !self.waiting_is_next && !self.waiting.is_empty();
-        let (first, second) = if self.waiting_is_next {
-            (&mut self.waiting, &mut self.moving)
-        } else {
-            (&mut self.moving, &mut self.waiting)
-        };
-        first.pop_front().or_else(|| second.pop_front())
-    }
-}
-
 struct Done {
     id: ProxyId,
     lane: Option<ProviderName>,
     history: Box<History>,
     result: Result<Outcome, PassError>,
-}
-
-/// Records that nothing was sent for this Proxy's claim, where that is so.
-async fn unsend(store: &dyn Store, id: &ProxyId, history: &History) -> Result<(), StoreError> {
-    let Some(Stored {
-        mut record,
-        version,
-    }) = store.load(id).await?
-    else {
-        return Ok(());
-    };
-    match &mut record.claim {
-        Some(claim) if history.sent_nothing(claim) => claim.standing = Standing::Unsent,
-        _ => return Ok(()),
-    }
-    store.save(id, &record, Some(&version)).await.map(drop)
 }
 
 /// When a wait that ends at `at` really ends: never early.
@@ -275,58 +235,8 @@ impl Engine {
                 () = sleep_until(next) => self.wake_due(),
             }
         };
-        let until = Instant::now() + STOP_GRACE;
-        let ended = tokio::time::timeout_at(until, async {
-            while let Some(done) = self.passes.join_next().await {
-                self.keep_history(done);
-            }
-        });
-        if ended.await.is_err() {
-            tracing::warn!(
-                passes = self.passes.len(),
-                "passes still run after {} s; they are resumed by the next start",
-                STOP_GRACE.as_secs()
-            );
-        }
-        if lost.is_none() {
-            // What is not taken back in time is waited for by the next start.
-            let _late = tokio::time::timeout_at(until, self.take_back()).await;
-        }
+        self.end(lost.is_none()).await;
         lost.map_or(Ok(()), Err)
-    }
-
-    /// Keeps what a last pass learned.
-    fn keep_history(&mut self, done: Result<Done, tokio::task::JoinError>) {
-        if let Ok(Done { id, history, .. }) = done
-            && let Some(entry) = self.entries.get_mut(&id)
-        {
-            entry.history = Some(history);
-        }
-    }
-
-    /// Says of each claim for which nothing was sent after all that it is unsent again: after a
-    /// restart nobody could know, and its deletion would wait for a machine that never comes.
-    async fn take_back(&mut self) {
-        let entries = std::mem::take(&mut self.entries);
-        let mut open = entries
-            .into_iter()
-            .filter_map(|(id, entry)| Some((id, entry.history?)))
-            .filter(|(_, history)| history.has_unsent());
-        let mut writes = JoinSet::new();
-        loop {
-            while writes.len() < LANE_WIDTH
-                && let Some((id, history)) = open.next()
-            {
-                let store = self.shared.parts.store.clone();
-                writes.spawn(async move { unsend(store.as_ref(), &id, &history).await });
-            }
-            match writes.join_next().await {
-                None => return,
-                Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(e))) => tracing::warn!("{}", e.chain()),
-                Some(Err(e)) => tracing::warn!("{e}"),
-            }
-        }
     }
 
     fn obey(&mut self, asked: Asked) {

@@ -66,7 +66,6 @@ struct Shared {
 }
 
 /// A lost record.
-#[derive(Clone)]
 struct Loss {
     uid: String,
     since: Instant,
@@ -369,20 +368,18 @@ impl Shared {
     fn lost(&self, found: &Held) -> Result<(), StoreError> {
         let id = &found.id;
         let now = Instant::now();
-        let Loss { since, noticed, .. } = if self.is_known_lost(found) {
-            held(&self.lost_since).get(id).cloned()
-        } else {
-            None
+        let new = || Loss {
+            uid: found.uid.clone(),
+            since: now,
+            noticed: Timestamp::now(),
+        };
+        let mut lost = held(&self.lost_since);
+        let loss = lost.entry(id.clone()).or_insert_with(new);
+        if loss.uid != found.uid {
+            *loss = new();
         }
-        .unwrap_or_else(|| {
-            let loss = Loss {
-                uid: found.uid.clone(),
-                since: now,
-                noticed: Timestamp::now(),
-            };
-            held(&self.lost_since).insert(id.clone(), loss.clone());
-            loss
-        });
+        let (since, noticed) = (loss.since, loss.noticed);
+        drop(lost);
         let settle = (self.settle)();
         let left = settle.saturating_sub(now.duration_since(since));
         if left.is_zero() {

@@ -11,6 +11,7 @@ use crate::{
     support::{Running, Site, desired, id, provider, secs, spec, wait_for, wanted},
 };
 use egress_core::{
+    Standing,
     machine::ConfigHash,
     proxy::ProxySpec,
     status::{ConditionType, Reason},
