@@ -63,14 +63,15 @@ pub struct ProviderBlock {
 }
 
 impl ProviderBlock {
-    /// How many kinds it says that it is.
-    fn kinds(&self) -> usize {
+    /// The kinds that it says it is.
+    fn kinds(&self) -> Vec<&'static str> {
         let said = [
-            self.local.is_some(),
-            self.proxmox.is_some(),
-            self.kvm2.is_some(),
+            ("local", self.local.is_some()),
+            ("proxmox", self.proxmox.is_some()),
+            ("kvm2", self.kvm2.is_some()),
         ];
-        said.into_iter().filter(|said| *said).count()
+        let said = said.into_iter().filter(|(_, said)| *said);
+        said.map(|(kind, _)| kind).collect()
     }
 }
 
@@ -210,17 +211,17 @@ impl Config {
             if let Some(kvm2) = &block.kvm2 {
                 findings.extend(kvm2.validate(&format!("{path}.kvm2")));
             }
-            match block.kinds() {
-                0 => findings.push(Finding::new(
+            match block.kinds().as_slice() {
+                [] => findings.push(Finding::new(
                     path,
-                    &block.name,
+                    "",
                     "says no kind of provider",
                     "add `local: {}`, or a block `proxmox` or `kvm2`",
                 )),
-                1 => {}
-                _ => findings.push(Finding::new(
+                [_] => {}
+                several => findings.push(Finding::new(
                     path,
-                    &block.name,
+                    several.join(", "),
                     "says several kinds of provider",
                     "write one block for each, with a name of its own",
                 )),

@@ -123,9 +123,9 @@ fn several_kinds_in_one_block_and_a_slip_of_the_pen_are_told() {
     assert_eq!(
         told,
         "providers[1].lcoal: {}: unknown field: did you mean `local`?\n\
-         providers[0]: b: says several kinds of provider: write one block for each, with a name \
+         providers[0]: local, kvm2: says several kinds of provider: write one block for each, with a name \
          of its own\n\
-         providers[1]: c: says no kind of provider: add `local: {}`, or a block `proxmox` or \
+         providers[1]: (missing): says no kind of provider: add `local: {}`, or a block `proxmox` or \
          `kvm2`\n"
     );
 }

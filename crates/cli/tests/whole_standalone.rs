@@ -327,7 +327,7 @@ fn a_bad_configuration_is_told_whole_and_starts_nothing() {
         "providers[0].local.portRange: 30-20: ends before it begins: it holds no port: write the lower port in from and the higher one in to",
         "providers[0].local.portRange.from: 30: a privileged port: use 1024 or higher",
         "providers[1].name: here: the name is used twice: give each provider a name of its own",
-        "providers[1]: here: says no kind of provider: add `local: {}`, or a block `proxmox` or `kvm2`",
+        "providers[1]: (missing): says no kind of provider: add `local: {}`, or a block `proxmox` or `kvm2`",
         "admin.listen: 0.0.0.0:80: is not a loopback address: use 127.0.0.1 or [::1]; put a proxy with authentication in front to reach it from elsewhere",
     ];
     let told: Vec<String> = refusal

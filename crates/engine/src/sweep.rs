@@ -282,6 +282,27 @@ pub enum Thing {
     Seed(Leftover),
 }
 
+/// Where it is, and whose it was.
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(machine) => {
+                let mark = &machine.mark;
+                write!(f, "at {} {}", mark.provider, mark.slot)?;
+                if let Some(host) = &machine.host {
+                    write!(f, " on {host}")?;
+                }
+                write!(f, ", made as attempt {} of {}", mark.attempt, mark.proxy)
+            }
+            Self::Seed(leftover) => {
+                let volume = &leftover.volume;
+                write!(f, "{} in {}", volume.name, volume.location)?;
+                write!(f, ", made for {}", leftover.machine)
+            }
+        }
+    }
+}
+
 /// What tells one suspect from another over several listings. A machine that changes its
 /// class begins its wait anew.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -341,21 +362,7 @@ impl Suspect {
 /// For a log line: what, where, whose it was, and what holds it back.
 impl fmt::Display for Suspect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.thing {
-            Thing::Machine(machine) => {
-                let mark = &machine.mark;
-                write!(f, "{} at {} {}", self.class, mark.provider, mark.slot)?;
-                if let Some(host) = &machine.host {
-                    write!(f, " on {host}")?;
-                }
-                write!(f, ", made as attempt {} of {}", mark.attempt, mark.proxy)?;
-            }
-            Thing::Seed(leftover) => {
-                let volume = &leftover.volume;
-                write!(f, "{} {} in {}", self.class, volume.name, volume.location)?;
-                write!(f, ", made for {}", leftover.machine)?;
-            }
-        }
+        write!(f, "{} {}", self.class, self.thing)?;
         for (index, guard) in self.held_by.iter().enumerate() {
             let word = if index == 0 { "; left alone: " } else { "; " };
             write!(f, "{word}{}", guard.sentence())?;

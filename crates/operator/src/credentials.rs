@@ -1,9 +1,10 @@
 //! Passwords and user data from Secrets and ConfigMaps of the cluster.
 //!
 //! A generated password lies in the Secret `<name>-credentials`, owned by its Proxy: it is there
-//! before the machine is asked for, and the cluster removes it with its owner. The user's own are
-//! read when they are needed. A Secret is believed for a while, so that steady passes ask nothing;
-//! what changes in it is noticed after that.
+//! before the machine is asked for, and the cluster removes it with its owner. Somebody who
+//! removes it sees it come back, for as long as a process remembers what it held. The user's own
+//! are read when they are needed. A Secret is believed for a while, so that steady passes ask
+//! nothing; what changes in it is noticed after that.
 
 #[cfg(test)]
 mod tests;
@@ -122,7 +123,10 @@ impl KubeCredentials {
             return Ok(Found::Known(credential));
         }
         let Some(secret) = self.read(id, &name).await? else {
-            return Ok(Found::Nothing);
+            return match self.remembered(&key, &uid) {
+                Some(credential) if self.stays(id) => self.keep(id, uid, credential).await,
+                _ => Ok(Found::Nothing),
+            };
         };
         let what = format!("Secret {}/{name}", id.namespace());
         if !is_owned(&secret, &uid) {
@@ -146,11 +150,25 @@ impl KubeCredentials {
         self.cache.get(id).map(|held| held.uid.clone())
     }
 
+    /// Whether nobody asked for the deletion of this Proxy, which takes its Secret along.
+    fn stays(&self, id: &ProxyId) -> bool {
+        self.cache.get(id).is_some_and(|held| !held.deleting)
+    }
+
     fn recall(&self, key: &(String, String), owner: Option<&String>) -> Option<Credential> {
         let believed = self.believed();
         let found = believed.get(key)?;
         let good = found.until > Instant::now() && found.owner.as_ref() == owner;
         good.then(|| found.credential.clone())
+    }
+
+    /// What a Secret of ours held when it was read last, also when that is long ago.
+    fn remembered(&self, key: &(String, String), owner: &String) -> Option<Credential> {
+        let believed = self.believed();
+        let found = believed
+            .get(key)
+            .filter(|b| b.owner.as_ref() == Some(owner));
+        found.map(|believed| believed.credential.clone())
     }
 
     fn believe(
@@ -179,6 +197,11 @@ impl KubeCredentials {
         };
         let made = Credential::generate(1)
             .map_err(|e| transient(format!("the kernel gives no random bytes: {e}")))?;
+        self.keep(id, uid, made).await
+    }
+
+    /// Writes a password into its Secret, which is not there.
+    async fn keep(&self, id: &ProxyId, uid: String, made: Credential) -> Result<Found, Trouble> {
         let secret = secret(id, &uid, &made);
         let api: Api<Secret> = Api::namespaced(self.client.clone(), id.namespace());
         let params = PostParams {
@@ -194,14 +217,17 @@ impl KubeCredentials {
         };
         match write.in_time(api.create(&params, &secret)).await {
             Ok(_) => {
-                let key = (id.namespace().to_owned(), secret_name(id));
+                let key = (id.namespace().to_owned(), name);
                 self.believe(key, made.clone(), Some(uid), OWN_BELIEF);
                 Ok(Found::Known(made))
             }
-            // It is there by now: whose it is shows.
-            Err(Failure::Conflict) => self.generated(id).await,
+            // It is there by now: the next look shows whose it is.
+            Err(Failure::Conflict) => Err(transient(format!(
+                "Secret {}/{name} was made meanwhile, and is looked at again",
+                id.namespace()
+            ))),
             Err(failure) => {
-                let what = format!("Secret {}/{}", id.namespace(), secret_name(id));
+                let what = format!("Secret {}/{name}", id.namespace());
                 Err(trouble(&what, &failure))
             }
         }

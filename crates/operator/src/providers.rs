@@ -1,6 +1,9 @@
 //! ProxyProvider objects: one for each configured provider, saying what it last said of itself.
 //! They are written, never read for a decision.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     api::{FIELD_MANAGER, Failure, Write, in_time},
     cache::Cache,
@@ -9,12 +12,16 @@ use crate::{
 use egress_api::v1alpha1::{
     Condition,
     cluster::{
-        ProviderCounts, ProviderFinding, ProviderSeverity, ProxyProvider, ProxyProviderStatus,
-        condition,
+        MAX_PROVIDER_FINDINGS, ProviderCounts, ProviderFinding, ProviderSeverity, ProxyProvider,
+        ProxyProviderStatus, condition,
     },
 };
 use egress_core::Installation;
-use egress_engine::{Handle, checker, sweeper};
+use egress_engine::{
+    Handle, checker,
+    sweep::{Suspect, SuspectClass},
+    sweeper,
+};
 use egress_provider::{CheckReason, Report, Severity};
 use kube::{
     Api, Client,
@@ -57,6 +64,8 @@ struct Check {
 struct ListingSeen {
     machines: usize,
     unaccounted: usize,
+    /// What belongs to no Proxy, as far as it is told.
+    suspects: Vec<ProviderFinding>,
     at: String,
 }
 
@@ -81,6 +90,12 @@ impl Mirrored {
             let seen = ListingSeen {
                 machines: listing.machines.len(),
                 unaccounted: report.suspects.len(),
+                suspects: report
+                    .suspects
+                    .iter()
+                    .take(MAX_PROVIDER_FINDINGS)
+                    .map(suspect)
+                    .collect(),
                 at: jiff::Timestamp::now()
                     .strftime("%Y-%m-%dT%H:%M:%SZ")
                     .to_string(),
@@ -129,6 +144,31 @@ fn finding(found: &egress_provider::CheckFinding) -> ProviderFinding {
         found: found.found.clone(),
         remedy: found.remedy.clone(),
     }
+}
+
+/// A suspect as a finding. The same for as long as it is one: what holds it back is in the log.
+fn suspect(found: &Suspect) -> ProviderFinding {
+    let remedy = match found.class {
+        SuspectClass::Orphan => {
+            "no Proxy has it, and nothing collects it: remove it on the hypervisor, or restore \
+             its Proxy from a backup"
+        }
+        SuspectClass::Surplus => {
+            "its Proxy has another machine: look at both, and remove this one on the hypervisor"
+        }
+        SuspectClass::Leftover => "no machine uses this seed: remove it from its storage",
+    };
+    ProviderFinding {
+        severity: ProviderSeverity::Warning,
+        reason: found.class.to_string(),
+        found: format!("unaccounted for: {}", found.thing),
+        remedy: remedy.to_owned(),
+    }
+}
+
+fn is_suspect(finding: &ProviderFinding) -> bool {
+    let mut classes = SuspectClass::ALL.iter();
+    classes.any(|class| class.as_str() == finding.reason)
 }
 
 /// Keeps the objects of this installation as what is known, for as long as it is polled.
@@ -331,11 +371,18 @@ fn status(
     let earlier = before.map_or(&[][..], |b| &b.conditions);
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let free_slots = check.free_slots;
-    let listing = said.listing;
+    let mut listing = said.listing;
+    let suspects = match &mut listing {
+        Some(listing) => std::mem::take(&mut listing.suspects),
+        // What the leader before listed stands until this one did, here and below.
+        None => before.map_or_else(Vec::new, |b| {
+            let all = b.findings.iter().filter(|f| is_suspect(f));
+            all.cloned().collect()
+        }),
+    };
     let known = before.and_then(|b| b.counts.as_ref());
     let counts = ProviderCounts {
         proxies: count(proxies),
-        // What the leader before listed stands until this one did.
         machines: listing
             .as_ref()
             .map(|l| count(l.machines))
@@ -358,5 +405,5 @@ fn status(
             .map(|l| l.at)
             .or_else(|| before.and_then(|b| b.last_complete_listing.clone())),
     };
-    Some(status.with_findings(check.findings))
+    Some(status.with_findings(check.findings.into_iter().chain(suspects)))
 }

@@ -12,7 +12,7 @@ use egress_core::{ProxyId, backoff::doubling, events::differences, status::Condi
 use egress_engine::{Handle, ProxyView};
 use serde_json::json;
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -22,8 +22,9 @@ use tokio::{
     time::Instant,
 };
 
-/// How many are written at once.
-const WIDTH: usize = 16;
+/// How many are written at once: fewer than there are passes that write records, which matter
+/// more to an API server that has no time.
+const WIDTH: usize = 8;
 /// Changes within this time are written as one.
 const GATHER: Duration = Duration::from_millis(50);
 /// The first wait after a write failed; doubles up to [`PATIENT`].
@@ -56,10 +57,50 @@ struct Shared {
     config: Arc<Present>,
     news: News,
     counted: Counted,
-    due: Mutex<BTreeSet<ProxyId>>,
+    due: Mutex<Due>,
     bell: Notify,
     /// Nothing is due, and nothing is being written.
     idle: watch::Sender<bool>,
+}
+
+/// Whose status is to be written, whoever asked first at the front: under load everybody is
+/// behind alike, and what changes meanwhile is written once.
+#[derive(Default)]
+struct Due {
+    line: VecDeque<ProxyId>,
+    standing: HashSet<ProxyId>,
+}
+
+impl Due {
+    fn insert(&mut self, id: ProxyId) {
+        if self.standing.insert(id.clone()) {
+            self.line.push_back(id);
+        }
+    }
+
+    /// Takes so many from the front, but for those that are being written: they keep their place.
+    fn take(&mut self, many: usize, busy: &HashSet<ProxyId>) -> Vec<ProxyId> {
+        let mut taken = Vec::new();
+        let mut passed = Vec::new();
+        while taken.len() < many
+            && let Some(id) = self.line.pop_front()
+        {
+            if busy.contains(&id) {
+                passed.push(id);
+            } else {
+                self.standing.remove(&id);
+                taken.push(id);
+            }
+        }
+        for id in passed.into_iter().rev() {
+            self.line.push_front(id);
+        }
+        taken
+    }
+
+    fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
 }
 
 impl Statuses {
@@ -150,15 +191,7 @@ impl Statuses {
                 }
             }
             let free = WIDTH.saturating_sub(writes.len());
-            let next: Vec<ProxyId> = {
-                let mut due = shared.due();
-                let next = due.iter().filter(|id| !busy.contains(*id)).take(free);
-                let next: Vec<ProxyId> = next.cloned().collect();
-                for id in &next {
-                    due.remove(id);
-                }
-                next
-            };
+            let next = shared.due().take(free, &busy);
             for id in next {
                 busy.insert(id.clone());
                 let shared = self.shared.clone();
@@ -174,7 +207,7 @@ impl Statuses {
 }
 
 impl Shared {
-    fn due(&self) -> MutexGuard<'_, BTreeSet<ProxyId>> {
+    fn due(&self) -> MutexGuard<'_, Due> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -249,4 +282,28 @@ fn kept(status: &ProxyStatus) -> Vec<Condition> {
         serde_json::from_value(words).ok()
     };
     status.conditions.iter().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> ProxyId {
+        ProxyId::new("shop", name).unwrap()
+    }
+
+    #[test]
+    fn whoever_changes_all_the_time_holds_up_nobody_and_nobody_is_written_twice_at_once() {
+        let mut due = Due::default();
+        for name in ["b", "a", "b", "c"] {
+            due.insert(id(name));
+        }
+        let busy = HashSet::from([id("b")]);
+        assert_eq!(due.take(1, &busy), [id("a")]);
+        due.insert(id("a"));
+        // `b` kept its place in front, and `a` stands behind `c` by now.
+        assert_eq!(due.take(1, &HashSet::new()), [id("b")]);
+        assert_eq!(due.take(9, &busy), [id("c"), id("a")]);
+        assert!(due.is_empty());
+    }
 }

@@ -326,18 +326,16 @@ fn networks(path: &str, texts: &[String], findings: &mut Vec<Finding>) -> Vec<Ip
 
 /// A network in CIDR notation without host bits, or what is wrong and what to do.
 pub(super) fn network(text: &str) -> Result<IpNet, (&'static str, String)> {
-    if let Ok(address) = IpAddr::from_str(text) {
-        return Err((
-            "lacks a prefix length",
-            format!("write {}", IpNet::from(address)),
-        ));
+    let address = IpAddr::from_str(text).map(IpNet::from).ok();
+    let network = address.or_else(|| IpNet::from_str(text).ok());
+    // As the API server: a client over IPv4 is known by its IPv4 address alone.
+    let network = network.filter(|network| !is_mapped(network)).ok_or((
+        "is not a network in CIDR notation",
+        "write one such as 10.0.0.0/8".to_owned(),
+    ))?;
+    if address.is_some() {
+        return Err(("lacks a prefix length", format!("write {network}")));
     }
-    let network = IpNet::from_str(text).map_err(|_| {
-        (
-            "is not a network in CIDR notation",
-            "write one such as 10.0.0.0/8".to_owned(),
-        )
-    })?;
     if network == network.trunc() {
         Ok(network)
     } else {
@@ -346,6 +344,11 @@ pub(super) fn network(text: &str) -> Result<IpNet, (&'static str, String)> {
             format!("write {}", network.trunc()),
         ))
     }
+}
+
+/// Whether it is a network of IPv4 in the guise of IPv6.
+fn is_mapped(network: &IpNet) -> bool {
+    matches!(network, IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some())
 }
 
 fn object_name(path: &str, name: &str) -> Option<Finding> {

@@ -60,15 +60,22 @@ text_id!(
 
 /// A DNS label as Kubernetes takes it (RFC 1123): 1 to 63 of `a-z 0-9 -`, no hyphen at either end.
 fn is_dns_label(text: &str) -> bool {
-    (1..=63).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+    text.len() <= 63 && is_part(text)
+}
+
+/// A DNS subdomain as Kubernetes takes it, which does not bound its parts.
+fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+/// One or more of `a-z 0-9 -`, no hyphen at either end.
+fn is_part(text: &str) -> bool {
+    let may_stand = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(may_stand) && text.trim_matches('-') == text
 }
 
 const LABEL_RULE: &str = "use 1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'";
+const SUBDOMAIN_RULE: &str = "use parts of a-z, 0-9 and '-' joined by '.', none beginning or ending with '-', 253 characters at most";
 
 macro_rules! label_name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
@@ -141,11 +148,11 @@ impl ProxyId {
                 rule: LABEL_RULE,
             });
         }
-        if name.len() > 253 || !name.split('.').all(is_dns_label) {
+        if !is_dns_subdomain(name) {
             return Err(InvalidName {
                 what: "name",
                 value: name.to_owned(),
-                rule: "use parts of 1 to 63 of a-z, 0-9 and '-' joined by '.', 253 characters at most",
+                rule: SUBDOMAIN_RULE,
             });
         }
         Ok(Self {

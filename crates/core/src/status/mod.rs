@@ -220,8 +220,8 @@ fn accepted(desired: &Desired, seen: &Observed, plan: &Plan) -> Condition {
                     claim.provider.as_str()
                 ),
                 (None, Some(spec)) => format!(
-                    "no provider {:?} is configured: add it to the configuration, or correct \
-                     spec.provider",
+                    "no provider {:?} is configured: add it to the configuration, or declare \
+                     the Proxy anew with one that is",
                     spec.provider.as_str()
                 ),
                 (None, None) => "its provider is not configured".to_owned(),
@@ -256,6 +256,14 @@ fn provisioned(desired: &Desired, seen: &Observed, plan: &Plan) -> Condition {
             let _ = write!(message, "; the hypervisor holds it ({lock})");
         }
         let outdated = desired.spec().is_some_and(|spec| seen.is_outdated(spec));
+        if matches!(desired.intent, Intent::Paused(_)) {
+            let (_, paused) = reason::of(&Waiting::Suspended);
+            let _ = write!(message, "; {paused}");
+            if outdated {
+                message.push_str(", then the machine is replaced by one of the present spec");
+            }
+            return say(True, Reason::Provisioned, message);
+        }
         let Some(why) = seen.kept_for().filter(|_| outdated) else {
             return say(True, Reason::Provisioned, message);
         };

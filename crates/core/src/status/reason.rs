@@ -213,7 +213,7 @@ pub(crate) fn of(waiting: &Waiting) -> (Reason, String) {
         ),
         Waiting::ProviderUnconfigured => (
             Reason::ProviderUnconfigured,
-            "its provider is not configured, so nothing can be seen or done: add it to the configuration, or correct spec.provider".into(),
+            "its provider is not configured, so nothing can be seen or done: add it to the configuration; see Accepted".into(),
         ),
         Waiting::SecretMissing(what) => (Reason::SecretMissing, what.clone()),
         Waiting::UserDataMissing(what) => (Reason::UserDataMissing, what.clone()),

@@ -6,7 +6,8 @@ use crate::{
     finding::Finding,
     history::History,
     machine::{
-        Claim, ErrorClass, ObservedMachine, Proven, Record, Retirement, Standing, StopReason,
+        Claim, ConfigHash, ErrorClass, ObservedMachine, Proven, Record, Retirement, Standing,
+        StopReason,
     },
     plan::plan,
     proxy::{Intent, Look, ProviderSight, Recorded, Trouble},
@@ -229,6 +230,28 @@ fn a_paused_or_rejected_proxy_that_runs_is_still_provisioned() {
         let paused = matches!(desired.intent, Intent::Paused(_));
         let rejected = (ConditionStatus::False, Reason::Invalid);
         assert_eq!(accepted == rejected, !paused, "{accepted:?}");
+    }
+}
+
+#[test]
+fn a_paused_proxy_says_that_it_is_and_whether_another_machine_follows() {
+    let present = told(
+        &desired(Intent::Paused(spec())),
+        &seeing(proven(Standing::Started), reporting()),
+    );
+    let mut changed = spec();
+    changed.config_hash = ConfigHash::of(b"another one");
+    let outdated = told(
+        &desired(Intent::Paused(changed)),
+        &seeing(proven(Standing::Started), reporting()),
+    );
+    for (status, follows) in [(present, false), (outdated, true)] {
+        let message = &status
+            .condition(ConditionType::Provisioned)
+            .unwrap()
+            .message;
+        assert!(message.contains("spec.paused is true"), "{message}");
+        assert_eq!(message.contains("replaced"), follows, "{message}");
     }
 }
 

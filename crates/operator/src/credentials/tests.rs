@@ -83,12 +83,27 @@ async fn a_password_is_made_once_is_owned_by_its_proxy_and_is_not_read_at_every_
     let proxy = server.proxy("shop", "a").unwrap();
     assert_eq!(owner["uid"], proxy["metadata"]["uid"]);
     assert_eq!(owner["controller"], true);
+}
 
-    // Somebody removed it: nothing is made in secret, the engine decides.
+#[tokio::test(start_paused = true)]
+async fn a_removed_password_comes_back_as_it_was_where_it_is_known_and_is_never_made_in_secret() {
+    let (server, credentials) = open();
+    let (a, source) = (id(), AuthSource::Generated);
+    let made = credentials.ensure(&a, &source).await.unwrap();
     let delete = object(Verb::Delete, "secrets", Some("a-credentials"));
     server.ask(&delete, &Value::Null).unwrap();
     tokio::time::sleep(OWN_BELIEF).await;
-    assert!(matches!(find().await.unwrap(), Found::Nothing));
+    let found = credentials.find(&a, &source).await.unwrap();
+    assert_eq!(password(&found), password(&made));
+
+    // A process that never read it reads the same, and does not know it once it is removed.
+    let other = KubeCredentials::new(server.client(), credentials.cache.clone());
+    let found = other.find(&a, &source).await.unwrap();
+    assert_eq!(password(&found), password(&made));
+    server.ask(&delete, &Value::Null).unwrap();
+    let fresh = KubeCredentials::new(server.client(), credentials.cache.clone());
+    let found = fresh.find(&a, &source).await.unwrap();
+    assert!(matches!(found, Found::Nothing), "the engine decides");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use super::{Proxmox, check::refused_wholly};
 use crate::client::{Client, Failure, Kind, Prepared, READ_DEADLINE, Upid, answers::Answered};
 use egress_core::{ErrorClass, Handle};
 use egress_provider::{Error, Operation, Permit, Result};
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 use tokio::time::Instant;
 
 /// How long the reads of one call may take together. A mutating request that was written is
@@ -49,10 +49,7 @@ impl Call<'_> {
         {
             said = format!("{said}: the token lacks {privilege} on {path}");
         }
-        if let Some((_, remedy)) = refused_wholly(&failure.kind) {
-            said = format!("{said}: {remedy}");
-        }
-        if let Some(remedy) = lock_remedy(&failure) {
+        if let Some(remedy) = remedy(&failure) {
             said = format!("{said}: {remedy}");
         }
         if matches!(failure.kind, Kind::UnexpectedAnswer | Kind::Unclassified) {
@@ -109,8 +106,17 @@ pub(super) fn handle(step: &str, upid: &Upid) -> Handle {
     }
 }
 
+/// What a person can do about a failure whose text does not say so.
+pub(super) fn remedy(failure: &Failure) -> Option<Cow<'static, str>> {
+    if failure.kind == Kind::StorageUnavailable {
+        return Some("`pvesm status` on the node shows it: bring it back, or enable it".into());
+    }
+    let of_the_host = refused_wholly(&failure.kind).map(|(_, remedy)| remedy.into());
+    of_the_host.or_else(|| lock_remedy(failure).map(Into::into))
+}
+
 /// What a person can do where the lock on a file is not given back.
-pub(super) fn lock_remedy(failure: &Failure) -> Option<String> {
+fn lock_remedy(failure: &Failure) -> Option<String> {
     let held = failure.kind == Kind::LockTimeout;
     let file = held.then(|| lock_file(&failure.said)).flatten()?;
     Some(format!(

@@ -10,6 +10,7 @@ use super::{
     Proxmox,
     call::Call,
     names,
+    shared::OTHER_CLUSTER,
     survey::{NoSurvey, Survey},
 };
 use crate::{
@@ -173,10 +174,7 @@ fn ca_unusable(why: String) -> CheckFinding {
 
 fn of_error(error: &Error) -> CheckFinding {
     let (reason, remedy) = match error.class() {
-        ErrorClass::NeedsOperator => (
-            CheckReason::ClusterChanged,
-            "point `urls` back at the recorded cluster, or make a new provider block for this one",
-        ),
+        ErrorClass::NeedsOperator => (CheckReason::ClusterChanged, OTHER_CLUSTER),
         ErrorClass::Unauthorized => (
             CheckReason::Unauthorized,
             "mend the token in `tokenFile` or its privileges",
@@ -187,7 +185,8 @@ fn of_error(error: &Error) -> CheckFinding {
             "see that the API servers in `urls` run and can be reached from here",
         ),
     };
-    fault(reason, error.said().to_owned(), remedy)
+    let found = error.said().trim_end_matches(remedy);
+    fault(reason, found.trim_end_matches(": ").to_owned(), remedy)
 }
 
 /// The bytes of a storage that stay free.

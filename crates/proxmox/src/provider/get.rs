@@ -136,14 +136,14 @@ impl Looking<'_> {
                 if call.find_clone(self.vmid, snapshot).await?.is_some() {
                     return Ok(ObservedMachine::only(in_progress(CLONE)));
                 }
-                let why = if is_unknown(self.claim) {
-                    format!(
-                        "this token may not see what is there, which may be this proxy's machine: {said}"
-                    )
+                let whose = if is_unknown(self.claim) {
+                    ", which may be this proxy's machine"
                 } else {
-                    format!("this token may not see what is there: {said}")
+                    ""
                 };
-                Ok(unknown(why))
+                Ok(unknown(format!(
+                    "this token may not see what is there{whose}: {said}: grant it VM.Audit there, or remove it"
+                )))
             }
             Sight::Machine(machine) => self.machine(&machine, snapshot).await,
         }
@@ -192,7 +192,7 @@ impl Looking<'_> {
                     ObservedMachine::only(state)
                 }
                 Elsewhere::Ours(vmid, _) => unknown(format!(
-                    "machine {vmid} bears this proxy's mark, and not the one that the record names"
+                    "machine {vmid} bears this proxy's mark, and not the one that the record names: remove it, or restore the record"
                 )),
                 Elsewhere::NotOwned(vmid) => unknown(format!(
                     "machine {vmid} has this proxy's name or mark and is not proven ours: restore its mark, rename it, or remove it"

@@ -17,6 +17,10 @@ use tokio::time::{Instant, timeout_at};
 /// How old a list may be that a call looks at without asking anew.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
+/// What a person can do where another cluster answers.
+pub(super) const OTHER_CLUSTER: &str =
+    "point `urls` back at the recorded cluster, or make a new provider block for this one";
+
 /// A guest as the list shows it. Existence, node, lock and tags are live; name, status and
 /// template are those of the last broadcast, up to 20 s old or another machine's (F8, §5.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,7 +274,7 @@ impl Call<'_> {
             return Ok(());
         }
         let said = format!(
-            "another cluster answers at `urls`: its certificate authority is {}, not {expected}",
+            "another cluster answers at `urls`: its certificate authority is {}, not {expected}: {OTHER_CLUSTER}",
             snapshot.cluster
         );
         Err(self.error(ErrorClass::NeedsOperator, said))

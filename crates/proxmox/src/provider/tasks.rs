@@ -3,7 +3,7 @@
 
 use super::{
     Proxmox,
-    call::{Call, handle, lock_remedy},
+    call::{Call, handle, remedy},
     shared::Snapshot,
     waits,
 };
@@ -198,7 +198,7 @@ impl Call<'_> {
 
     fn task_failed(&self, step: &str, failure: Failure) -> egress_provider::Error {
         let mut said = format!("the {step} task ended with: {}", failure.said);
-        if let Some(remedy) = lock_remedy(&failure) {
+        if let Some(remedy) = remedy(&failure) {
             said = format!("{said}: {remedy}");
         }
         self.error(failure.class, said)

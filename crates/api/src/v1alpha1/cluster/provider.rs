@@ -63,7 +63,8 @@ pub struct ProxyProviderStatus {
     /// `Ready`, with the checker's reason and what to do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// What the last check found, errors first, at most 32.
+    /// What the last check found, and what the last complete listing found that belongs to no
+    /// Proxy; errors first, at most 32.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<ProviderFinding>,
     /// What there is on it.
@@ -119,7 +120,7 @@ pub struct ProviderCounts {
 }
 
 impl ProxyProviderStatus {
-    /// Takes the findings of a check: errors first, at most [`MAX_PROVIDER_FINDINGS`], texts
+    /// Takes findings: errors first, at most [`MAX_PROVIDER_FINDINGS`], texts
     /// cut to what the definition allows.
     #[must_use]
     pub fn with_findings(mut self, findings: impl IntoIterator<Item = ProviderFinding>) -> Self {

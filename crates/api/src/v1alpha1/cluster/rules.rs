@@ -31,7 +31,7 @@ const MAX_LATER: usize = 64;
 const MAX_LATER_CHARS: usize = 512;
 
 const LABEL: &str = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
-const NAME: &str = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$";
+const NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 const KEY: &str = "^[-._a-zA-Z0-9]+$";
 const DURATION: &str = "^([0-9]+(h|ms|m|s))+$";
 

@@ -80,7 +80,7 @@ const SENTENCES: &str = r#"Invalid: the manifest has faults; see Accepted
 Suspended: spec.paused is true: nothing is changed until it is lifted
 RecordUnreadable: state/shop/eu-1.json: line 1 is no JSON: restore it
 InstallationChanged: the record belongs to installation "other"
-ProviderUnconfigured: its provider is not configured, so nothing can be seen or done: add it to the configuration, or correct spec.provider
+ProviderUnconfigured: its provider is not configured, so nothing can be seen or done: add it to the configuration; see Accepted
 SecretMissing: Secret shop/login lacks the key password
 UserDataMissing: ConfigMap shop/extra lacks the key k: add it
 Creating: the machine is being made
