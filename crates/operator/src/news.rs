@@ -19,6 +19,9 @@ use tokio::{sync::mpsc, time::Instant};
 const WAITING: usize = 1024;
 /// The longest text of an event, in bytes (events.k8s.io/v1, `note`).
 const MAX_NOTE: usize = 1024;
+/// After so many events the recorder is exchanged: it keeps each for minutes, to count the same
+/// ones, and looks through all of them for every new one.
+const REMEMBERED: usize = 512;
 /// An event that is not written by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long after a word on a dropped event the next one is said.
@@ -38,10 +41,15 @@ impl News {
             controller: "egress-proxies".into(),
             instance: Some(instance),
         };
-        let recorder = Recorder::new(client, reporter);
         tokio::spawn(async move {
+            let new = || Recorder::new(client.clone(), reporter.clone());
+            let (mut recorder, mut remembered) = (new(), 0);
             let mut told: Option<Instant> = None;
             while let Some((about, event)) = receiver.recv().await {
+                if remembered == REMEMBERED {
+                    (recorder, remembered) = (new(), 0);
+                }
+                remembered += 1;
                 let write = Write {
                     method: "POST",
                     resource: "events",

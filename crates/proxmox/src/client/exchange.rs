@@ -10,7 +10,7 @@ use super::{
 };
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -319,7 +319,7 @@ impl Ready {
     /// The value in a success, or what the answer means otherwise.
     fn parse<T: Answered>(&self, answer: &WireAnswer) -> Result<T, Failure> {
         let data = self.data(answer)?;
-        T::read(data).map_err(|misfit| {
+        T::read_text(data).map_err(|misfit| {
             self.failure(
                 Kind::UnexpectedAnswer,
                 answer.status,
@@ -328,15 +328,20 @@ impl Ready {
         })
     }
 
-    fn data(&self, answer: &WireAnswer) -> Result<Value, Failure> {
-        let json = serde_json::from_slice::<Value>(&answer.body).ok();
-        let object = json.as_ref().and_then(Value::as_object);
+    fn data<'a>(&self, answer: &'a WireAnswer) -> Result<&'a RawValue, Failure> {
+        #[derive(serde::Deserialize)]
+        struct Success<'a> {
+            #[serde(borrow)]
+            data: &'a RawValue,
+        }
         if (200..300).contains(&answer.status) {
-            return match object.and_then(|o| o.get("data")) {
-                Some(data) => Ok(data.clone()),
-                None => Err(self.in_front(answer, "an answer that is not one of the API")),
+            return match serde_json::from_slice::<Success<'_>>(&answer.body) {
+                Ok(success) => Ok(success.data),
+                Err(_) => Err(self.in_front(answer, "an answer that is not one of the API")),
             };
         }
+        let json = serde_json::from_slice::<Value>(&answer.body).ok();
+        let object = json.as_ref().and_then(Value::as_object);
         let html = answer.body.trim_ascii_start().starts_with(b"<");
         if html {
             return Err(self.in_front(answer, "a page instead of an answer of the API"));

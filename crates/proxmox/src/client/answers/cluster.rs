@@ -1,13 +1,13 @@
 //! What the cluster as a whole answers: version, options, quorum, the list, privileges, pools.
 
-use super::{Answered, Misfit, entries, scalars, shape};
+use super::{Answered, Misfit, entries, entries_of_text, scalars, shape};
 use crate::client::{
     failure::Lock,
     ids::{NodeName, Vmid},
     lenient,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The version of the API.
@@ -269,10 +269,13 @@ impl From<ResourceWire> for Resource {
 
 impl Answered for Vec<Resource> {
     fn read(data: Value) -> Result<Self, Misfit> {
-        Ok(entries::<ResourceWire>(data)?
-            .into_iter()
-            .map(Resource::from)
-            .collect())
+        let wires: Vec<ResourceWire> = entries(data)?;
+        Ok(wires.into_iter().map(Resource::from).collect())
+    }
+
+    fn read_text(json: &RawValue) -> Result<Self, Misfit> {
+        let wires: Vec<ResourceWire> = entries_of_text(json)?;
+        Ok(wires.into_iter().map(Resource::from).collect())
     }
 }
 

@@ -20,7 +20,7 @@ pub use node::{
 pub use task::{Task, TaskLog};
 
 use super::lenient;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
 /// Why a `data` has not the shape it should have; for people.
@@ -30,6 +30,12 @@ pub type Misfit = String;
 pub trait Answered: Sized {
     /// Reads it.
     fn read(data: Value) -> Result<Self, Misfit>;
+
+    /// Reads it from its JSON. What may be a list of ten thousands is not held as a whole in
+    /// between.
+    fn read_text(json: &RawValue) -> Result<Self, Misfit> {
+        Self::read(serde_json::from_str(json.get()).map_err(|e| e.to_string())?)
+    }
 }
 
 fn shape<T: serde::de::DeserializeOwned>(data: Value) -> Result<T, Misfit> {
@@ -42,14 +48,23 @@ fn entries<T: serde::de::DeserializeOwned>(data: Value) -> Result<Vec<T>, Misfit
     let Value::Array(values) = data else {
         return Err("not a list".to_owned());
     };
-    Ok(values
+    Ok(values.into_iter().filter_map(entry).collect())
+}
+
+/// The same, of a list that is still text.
+fn entries_of_text<T: serde::de::DeserializeOwned>(json: &RawValue) -> Result<Vec<T>, Misfit> {
+    let texts: Vec<&RawValue> =
+        serde_json::from_str(json.get()).map_err(|_| "not a list".to_owned())?;
+    let values = texts
         .into_iter()
-        .filter_map(|value| {
-            shape(value)
-                .inspect_err(|misfit| tracing::debug!(%misfit, "an entry of a list was left out"))
-                .ok()
-        })
-        .collect())
+        .map(|text| serde_json::from_str(text.get()));
+    Ok(values.flatten().filter_map(entry).collect())
+}
+
+fn entry<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
+    shape(value)
+        .inspect_err(|misfit| tracing::debug!(%misfit, "an entry of a list was left out"))
+        .ok()
 }
 
 fn scalars(map: &Map<String, Value>) -> BTreeMap<String, String> {
