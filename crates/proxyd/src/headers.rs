@@ -3,8 +3,8 @@
 use http::{
     HeaderMap, HeaderName,
     header::{
-        CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-        UPGRADE,
+        AUTHORIZATION, CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+        TRANSFER_ENCODING, UPGRADE,
     },
 };
 
@@ -44,6 +44,18 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     ] {
         headers.remove(name);
     }
+}
+
+/// Whether a request authenticates the connection it goes over and not itself alone (RFC 4559):
+/// whatever follows on that connection is answered as that client.
+pub(crate) fn authenticates_connection(headers: &HeaderMap) -> bool {
+    let schemes = headers.get_all(AUTHORIZATION).iter();
+    let mut schemes = schemes.filter_map(|value| value.to_str().ok()?.split_whitespace().next());
+    schemes.any(|scheme| {
+        ["ntlm", "negotiate"]
+            .iter()
+            .any(|bound| scheme.eq_ignore_ascii_case(bound))
+    })
 }
 
 #[cfg(test)]

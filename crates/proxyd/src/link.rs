@@ -5,7 +5,7 @@
 //! client that goes away drops its connection on the spot. Between requests nobody polls it;
 //! the pool looks at it when it is taken out, and now and then.
 
-use crate::{metrics::Metrics, pool::Pool, target::Target};
+use crate::{headers::authenticates_connection, metrics::Metrics, pool::Pool, target::Target};
 use futures_util::task::AtomicWaker;
 use http::{Request, Response, StatusCode};
 use hyper::{
@@ -41,6 +41,8 @@ pub(crate) struct Link {
     sender: SendRequest<RequestBody>,
     connection: Connection<TokioIo<TcpStream>, RequestBody>,
     closed: bool,
+    /// It is authenticated as one client, and serves no other.
+    bound: bool,
 }
 
 impl Link {
@@ -54,6 +56,7 @@ impl Link {
             sender,
             connection,
             closed: false,
+            bound: false,
         }))
     }
 
@@ -63,6 +66,7 @@ impl Link {
         &mut self,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
+        self.bound |= authenticates_connection(request.headers());
         let mut response = pin!(self.sender.try_send_request(request));
         poll_fn(|cx| {
             self.poll_connection(cx);
@@ -115,6 +119,7 @@ impl Relayed {
 
     fn release(&mut self) {
         if let (Some(mut link), Some((pool, target))) = (self.link.take(), self.home.take())
+            && !link.bound
             && link.is_usable()
         {
             pool.put(target, link);

@@ -16,10 +16,11 @@ use egress_core::proxy_config::{IdentityAnswer, ProxydConfig};
 use http::{Response, StatusCode};
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::TokioTimer;
+use rustix::{io::Errno, net::sockopt::set_ipv6_v6only};
 use std::{
     future::Future,
     io,
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::Arc,
 };
 use tokio::{
@@ -211,10 +212,25 @@ pub async fn run(config: ProxydConfig, shutdown: impl Future<Output = ()>) -> Re
 
 fn listen(field: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     let open = || {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        let everywhere = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let (socket, address) = match address {
+            SocketAddr::V4(_) => (TcpSocket::new_v4()?, address),
+            SocketAddr::V6(_) => match TcpSocket::new_v6() {
+                // A kernel without IPv6: everywhere is then every address of IPv4.
+                Err(e)
+                    if everywhere
+                        && e.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) =>
+                {
+                    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+                    (TcpSocket::new_v4()?, address)
+                }
+                socket => (socket?, address),
+            },
         };
+        if everywhere && address.is_ipv6() {
+            // Whatever `net.ipv6.bindv6only` says.
+            set_ipv6_v6only(&socket, false)?;
+        }
         // A restart must not wait for the connections of the process before it.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;

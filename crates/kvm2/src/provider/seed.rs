@@ -17,8 +17,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 /// What to do without a payload.
 pub(super) const NO_PAYLOAD: &str = "build it with `cargo xtask payload`, name its folder with `--payload-dir`, or use an image with proxyd in it and `guestAgent: baked`";
 
-/// Where the management page of proxyd listens in a machine.
-const MANAGEMENT_PORT: u16 = 9090;
+/// The management page of proxyd takes a free port of its machine's loopback, as whatever else
+/// the image runs has one; the journal names it.
+const MANAGEMENT_PORT: u16 = 0;
 
 impl Kvm2 {
     /// The name of a volume of an attempt.

@@ -23,8 +23,9 @@ use std::{
 /// What to do without a payload.
 pub(super) const NO_PAYLOAD: &str = "build it with `cargo xtask payload`, name its folder with `--payload-dir`, or use a template with proxyd in it and `guestAgent: baked`";
 
-/// Where the management page of proxyd listens in a machine.
-const MANAGEMENT_PORT: u16 = 9090;
+/// The management page of proxyd takes a free port of its machine's loopback, as whatever else
+/// the image runs has one; the journal names it.
+const MANAGEMENT_PORT: u16 = 0;
 /// How long the API may take to delete a seed before it makes a task of it, in seconds.
 const DELETE_WAIT: u8 = 5;
 

@@ -295,6 +295,33 @@ async fn connections_to_targets_are_kept_and_shared_between_clients() {
 }
 
 #[tokio::test]
+async fn a_connection_that_one_client_authenticated_is_not_shared_with_another() {
+    let (proxy, target) = (Proxy::start(open_config()), Target::start().await);
+    for scheme in ["NTLM TlRMTVNTUAAD", "negotiate YIIG"] {
+        let mut first = Wire::to(proxy.address).await;
+        let url = target.url();
+        first
+            .say(&format!(
+                "GET {url} HTTP/1.1\r\nAuthorization: {scheme}\r\n\r\n"
+            ))
+            .await;
+        let mut theirs = target.accept().await;
+        theirs.hear_head().await;
+        theirs.say(EMPTY).await;
+        first.hear_head().await;
+        let mut second = Wire::to(proxy.address).await;
+        second.say(&get(&target.url())).await;
+        let mut fresh = target.accept().await;
+        let head = fresh.hear_head().await;
+        assert!(!head.contains("authorization"), "{head}");
+        fresh
+            .say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .await;
+        second.rest().await;
+    }
+}
+
+#[tokio::test]
 async fn a_kept_connection_that_the_target_closed_is_not_used() {
     let (proxy, target) = (Proxy::start(open_config()), Target::start().await);
     let mut client = Wire::to(proxy.address).await;

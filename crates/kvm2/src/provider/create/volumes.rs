@@ -83,24 +83,11 @@ impl Creation<'_> {
             };
             volume
         };
-        // What lies there may be a part of it: then all of it is written again.
-        if self.ends_as(&volume, seed).await? {
-            return Ok(true);
-        }
+        // What lies there may be a part of it, or another one of that size.
         let last = call.may_leave(self.permit)?;
         let sent = self.session.upload(&volume, seed, last).await;
         sent.map_err(|f| call.failed(f))?;
         Ok(true)
-    }
-
-    /// Whether a volume ends as the seed does. It is written from its beginning on, so that its
-    /// end was written last.
-    async fn ends_as(&self, volume: &Volume, seed: &[u8]) -> Result<bool> {
-        const TAIL: usize = 64 * 1024;
-        let tail = &seed[seed.len().saturating_sub(TAIL)..];
-        let offset = (seed.len() - tail.len()) as u64;
-        let read = self.session.download(volume, offset, tail.len()).await;
-        Ok(read.map_err(|f| self.call.failed(f))? == tail)
     }
 
     /// `None` where a volume or a file of that name is there: the next look sees it.
