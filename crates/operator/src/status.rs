@@ -215,17 +215,18 @@ impl Shared {
     fn gather(&self, shown: &mut HashMap<ProxyId, Arc<ProxyView>>) {
         let views = self.handle.views();
         let mut due = self.due();
-        let mut now = HashMap::with_capacity(views.len());
-        for view in views {
-            let same = shown
-                .get(&view.proxy)
-                .is_some_and(|before| Arc::ptr_eq(before, &view));
-            if !same {
+        for view in &views {
+            let before = shown.get(&view.proxy);
+            if !before.is_some_and(|before| Arc::ptr_eq(before, view)) {
                 due.insert(view.proxy.clone());
+                shown.insert(view.proxy.clone(), view.clone());
             }
-            now.insert(view.proxy.clone(), view);
         }
-        *shown = now;
+        drop(due);
+        if shown.len() > views.len() {
+            let there: HashSet<&ProxyId> = views.iter().map(|view| &view.proxy).collect();
+            shown.retain(|id, _| there.contains(id));
+        }
     }
 
     async fn write(&self, id: &ProxyId) -> Result<(), Failure> {
