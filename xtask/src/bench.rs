@@ -219,7 +219,8 @@ fn machine() -> String {
         .map_or("an unnamed processor", |(_, model)| model.trim());
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{model}, {cores} cores, Linux {}", kernel.trim())
+    let kernel: Vec<&str> = kernel.trim().split('.').take(2).collect();
+    format!("{model}, {cores} cores, Linux {}", kernel.join("."))
 }
 
 /// The page with this benchmark's section replaced, or added at its end.

@@ -128,6 +128,8 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client, Failure> 
     // A request that is repeated out of sight could be sent when another process leads.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
+    // A watch ends by itself after a minute: one that is silent for longer is dead.
+    config.read_timeout = Some(Duration::from_secs(75));
     kube::Client::try_from(config).map_err(|e| refused(e.to_string()))
 }
 

@@ -75,6 +75,7 @@ fn an_api_server_that_restarts_in_the_middle_of_a_clone_costs_time_only() {
     field.wait_gone_or_settling();
 }
 
+/// B166: it waits for the lease, and for nobody who would have to clear up.
 #[test]
 fn a_follower_goes_on_where_a_killed_leader_was() {
     let cluster = Cluster::shared();

@@ -214,6 +214,7 @@ fn is_missed(cluster: &Cluster, right: &Right, port: u16) {
     field.wait_gone();
 }
 
+/// B153: also the rights to elect: without them nobody acts.
 #[test]
 fn each_right_is_needed_named_when_it_is_missing_and_taken_up_when_it_is_given() {
     let cluster = Cluster::shared();

@@ -37,6 +37,7 @@ async fn a_proxy_is_made_serves_and_is_gone_with_all_it_had() {
     operator.stop().await;
 }
 
+/// B172: a status wakes nobody who wrote it.
 #[tokio::test(start_paused = true)]
 async fn when_nothing_changes_nothing_is_written_but_the_lease() {
     let cluster = Cluster::new();
@@ -124,6 +125,7 @@ async fn an_abandoned_proxy_goes_and_leaves_its_machine_and_an_event() {
     assert!(told[0].contains("memory://lab/"), "{told:?}");
 }
 
+/// B169: it is not put back on an object that is being deleted.
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_that_someone_takes_away_leaves_the_machine_and_no_loop() {
     let cluster = Cluster::new();
@@ -267,6 +269,7 @@ async fn writes_that_fail_in_every_way_end_with_one_machine_each_and_then_none()
     assert_eq!(cluster.machines(), 0);
 }
 
+/// B155: it is listed anew.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_or_is_too_old_is_begun_anew_and_misses_nothing() {
     let cluster = Cluster::new();
@@ -329,6 +332,7 @@ impl Gate for NextStatus {
     }
 }
 
+/// B167: each write holds all of our fields, and a refused one is tried again.
 #[tokio::test(start_paused = true)]
 async fn an_erased_status_is_written_again_and_changes_nothing_else() {
     let cluster = Cluster::new();

@@ -64,7 +64,7 @@ pub struct ProxySpec {
     /// More cloud-config for the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<UserDataSource>,
-    /// Whether others may leave from the same address.
+    /// Whether others may leave from the same address: `shared`. This version refuses the others.
     #[serde(default)]
     pub egress: Egress,
     /// How the proxy is proven.
@@ -108,13 +108,13 @@ pub struct ServerSpec {
     /// The port it listens on, 1 to 65535; unset leaves it to the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<i64>,
-    /// The protocols it speaks.
+    /// The protocols it speaks: `http`. This version refuses the others.
     pub protocols: Vec<Protocol>,
     /// The networks whose clients may connect, in CIDR notation; empty means any.
     pub clients: Vec<String>,
     /// Who may use it.
     pub auth: AuthSpec,
-    /// Where its clients may go.
+    /// Where its clients may go. This version refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destinations: Option<DestinationsSpec>,
 }
@@ -213,10 +213,10 @@ pub enum Egress {
 #[cfg_attr(feature = "kube", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProbeSpec {
-    /// Pages that answer with the address they were asked from.
+    /// Pages that answer with the address they were asked from. This version refuses any.
     #[serde(rename = "echoURLs", skip_serializing_if = "Vec::is_empty")]
     pub echo_urls: Vec<String>,
-    /// The networks its egress address must be in; empty means any.
+    /// The networks its egress address must be in; empty means any. This version refuses any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expect_egress: Vec<String>,
     /// From one probe to the next, 1 s to 1 h.

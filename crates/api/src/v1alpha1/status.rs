@@ -22,7 +22,8 @@ pub struct ProxyStatus {
     /// Where clients connect, `address:port`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The address that targets see, as last proven.
+    /// The address that targets see, as last proven; empty in this version, which proves no traffic
+    /// through the proxy.
     #[serde(rename = "egressIP", skip_serializing_if = "Option::is_none")]
     pub egress_ip: Option<String>,
     /// `Accepted`, `Provisioned`, `Serving`, `Ready`.

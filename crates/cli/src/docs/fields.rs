@@ -84,7 +84,7 @@ pub const FIELDS: [Field; 46] = [
     field(
         "providers[].kvm2.hosts[].uri",
         "URI of libvirt",
-        "a host: `qemu:///system`, `qemu+unix:///system?socket=/path`, `qemu+tls://host/system` or `qemu+ssh://user@host/system`. Machines stay on the host they were made on; one that does not answer stops new ones everywhere",
+        "a host: `qemu:///system`, `qemu+unix:///system?socket=/path`, `qemu+tls://host/system` or `qemu+ssh://user@host/system`. Machines stay on the host they were made on. While one does not answer, new ones are made on the others, unless it was not seen since the start",
     ),
     field(
         "providers[].kvm2.keyFile",

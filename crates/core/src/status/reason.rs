@@ -112,7 +112,7 @@ reasons! {
     Unauthorized,
     /// The request cannot succeed until spec or configuration change.
     Permanent,
-    /// The hypervisor's state needs an admin.
+    /// A person who looks after the hypervisor has to act.
     NeedsOperator,
     /// An answer that should not exist: a fault of ours.
     Internal,

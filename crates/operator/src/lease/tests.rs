@@ -151,6 +151,7 @@ async fn without_the_api_server_nobody_acts_after_the_lease_could_have_expired()
     }
 }
 
+/// B154: in the command, an identity is the pod's name and something random.
 #[tokio::test(start_paused = true)]
 async fn of_many_who_start_at_once_one_leads() {
     let server = Server::new();

@@ -135,6 +135,7 @@ async fn the_first_record_and_the_finalizer_come_in_one_patch_and_go_in_one() {
     assert_eq!(store.load(&id("a")).await.unwrap(), None);
 }
 
+/// B164: and where the cache lags, the answer to one's own write does not.
 #[tokio::test]
 async fn a_replica_with_an_old_cache_changes_nothing() {
     let server = Server::new();
@@ -150,6 +151,26 @@ async fn a_replica_with_an_old_cache_changes_nothing() {
     // It asks, and goes on from what is there.
     let seen = old.load(&id("a")).await.unwrap().unwrap();
     assert_eq!((seen.record.last_attempt, seen.version), (1, won));
+}
+
+/// B168: what others put on a Proxy or took off is theirs.
+#[tokio::test]
+async fn a_finalizer_of_somebody_else_that_goes_meanwhile_is_not_put_back() {
+    let server = Server::new();
+    server.create_proxy("shop", "a", &json!({}));
+    let patch = Target::proxies(Verb::Patch, "shop", Some("a"));
+    let theirs = json!({"metadata": {"finalizers": ["example.com/theirs"]}});
+    server.ask(&patch, &theirs).unwrap();
+    let (store, _) = open(&server).await;
+    let version = store
+        .save(&id("a"), &record(&id("a"), 1), None)
+        .await
+        .unwrap();
+    server.delete_proxy("shop", "a");
+    let only_ours = json!({"metadata": {"finalizers": [FINALIZER]}});
+    server.ask(&patch, &only_ours).unwrap();
+    store.remove(&id("a"), &version).await.unwrap();
+    assert_eq!(server.proxy("shop", "a"), None, "nothing holds it any more");
 }
 
 #[tokio::test]
@@ -173,6 +194,7 @@ async fn a_status_or_label_written_in_between_is_no_conflict_of_the_record() {
     );
 }
 
+/// B151: nothing is asked for before it is held.
 #[tokio::test]
 async fn a_first_record_of_a_proxy_that_is_deleted_meanwhile_is_a_conflict() {
     let server = Server::new();
