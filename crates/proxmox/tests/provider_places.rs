@@ -9,7 +9,7 @@ mod scene;
 use egress_core::{ErrorClass, machine::MachineState};
 use egress_provider::{CheckReason, Severity};
 use egress_proxmox::{CloudInitDrive, Config};
-use egress_proxmox_sim::world::Setup;
+use egress_proxmox_sim::world::{Setup, StorageSetup};
 use scene::{Scene, vmid};
 use serde_json::json;
 use std::time::Duration;
@@ -77,15 +77,132 @@ async fn a_machine_on_another_node_has_its_seed_on_that_nodes_own_storage() {
     both_nodes_get_one(sharing(&["local-lvm"])).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_shared_storage_machines_stay_with_their_template() {
-    let scene = Scene::new(sharing(&["proxy-seeds"])).await;
+/// Makes three machines, and tells where they come to be.
+async fn three_hosts(scene: &Scene) -> Vec<String> {
+    let mut hosts = Vec::new();
     for uid in ["uid-1", "uid-2", "uid-3"] {
         let one = scene.of(uid);
         let mut claim = one.claim().await;
         one.up(&mut claim).await;
-        assert_eq!(host(&one, &claim).await.as_deref(), Some("pve1"));
+        hosts.push(host(&one, &claim).await.unwrap());
+        sleep(Duration::from_secs(22)).await;
     }
+    hosts
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_shared_storage_machines_stay_with_their_template() {
+    let scene = Scene::new(sharing(&["proxy-seeds"])).await;
+    assert_eq!(three_hosts(&scene).await, ["pve1"; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lacks_one_of_the_storages_gets_no_machine_and_is_no_fault() {
+    for lacking in ["local-lvm", "proxy-seeds"] {
+        let mut setup = Setup::of_nodes(3);
+        for storage in &mut setup.storages {
+            storage.shared = true;
+            if storage.name == lacking {
+                storage.nodes = vec!["pve1".to_owned(), "pve3".to_owned()];
+            }
+        }
+        let scene = Scene::new(setup).await;
+        let report = scene.provider.check().await.unwrap();
+        assert_eq!(report.reason(), CheckReason::Ready, "{report:#?}");
+        let hosts = three_hosts(&scene).await;
+        assert_eq!(hosts, ["pve1", "pve3", "pve1"], "{lacking}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_storage_that_the_first_node_lacks_is_asked_for_at_another() {
+    let mut setup = sharing(&["local-lvm", "proxy-seeds"]);
+    setup.storages[1].nodes = vec!["pve2".to_owned()];
+    let scene = Scene::new(setup).await;
+    let report = scene.provider.check().await.unwrap();
+    assert_eq!(report.reason(), CheckReason::Ready, "{report:#?}");
+    let began = scene.inventory();
+    let mut claim = scene.claim().await;
+    scene.up(&mut claim).await;
+    assert_eq!(host(&scene, &claim).await.as_deref(), Some("pve2"));
+    let listing = scene.provider.list(&[]).await.unwrap();
+    assert!(listing.machines[0].seed.is_some(), "{listing:#?}");
+    scene.down(&mut claim).await;
+    assert_eq!(scene.inventory(), began);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_stay_with_a_template_that_keeps_its_firmware_state_on_storage_of_its_own() {
+    for key in ["efidisk0", "tpmstate0"] {
+        let mut setup = sharing(&["local-lvm", "proxy-seeds"]);
+        setup.storages.push(StorageSetup {
+            name: "local-zfs".to_owned(),
+            shared: false,
+            ..setup.storages[0].clone()
+        });
+        let state = "local-zfs:base-9000-disk-1,size=4M".to_owned();
+        setup.guests[0].config.insert(key.to_owned(), state);
+        let scene = Scene::new(setup).await;
+        assert_eq!(three_hosts(&scene).await, ["pve1"; 3], "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_may_not_audit_the_storages_is_told_what_is_lost_and_works_on() {
+    let scene = Scene::new(sharing(&["local-lvm"])).await;
+    scene.tell(json!({"do": "remove-privilege", "privilege": "Datastore.Audit"}));
+    let report = scene.provider.check().await.unwrap();
+    assert_eq!(report.reason(), CheckReason::Ready, "{report:#?}");
+    for (field, lost) in [
+        ("storage", "made where a template is and nowhere else"),
+        ("isoStorage", "every node is asked for seeds"),
+    ] {
+        let told = report.findings.iter().find(|finding| {
+            finding.reason == CheckReason::VisibilityLimited
+                && finding.field.as_deref() == Some(field)
+        });
+        let said = told.map_or("", |finding| finding.found.as_str());
+        assert!(
+            said.contains("Datastore.Audit") && said.contains(lost),
+            "{report:#?}"
+        );
+    }
+    assert_eq!(three_hosts(&scene).await, ["pve1"; 3]);
+    let listing = scene.provider.list(&[]).await.unwrap();
+    assert_eq!(listing.machines.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_seeds_of_an_empty_node_that_is_off_hold_no_listing_up() {
+    let scene = Scene::new(Setup::of_nodes(3)).await;
+    let mut claim = scene.claim().await;
+    scene.up(&mut claim).await;
+    scene.tell(json!({"do": "node", "node": "pve3", "up": false}));
+    sleep(Duration::from_secs(30)).await;
+    let listing = scene.provider.list(&[]).await.unwrap();
+    assert_eq!(listing.machines.len(), 1);
+    assert!(listing.machines[0].seed.is_some(), "{listing:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_whose_upload_was_not_answered_is_not_sent_again_while_another_node_copies_it() {
+    let mut setup = sharing(&["local-lvm"]);
+    setup.timings.upload = 60.0;
+    let scene = Scene::new(setup).await;
+    let mut first = scene.claim().await;
+    scene.up(&mut first).await;
+    sleep(Duration::from_secs(22)).await;
+    let other = scene.of("uid-2");
+    let mut claim = other.claim().await;
+    assert_eq!(claim.host.as_ref().unwrap().as_str(), "pve2");
+    other.create_once(&mut claim).await.unwrap();
+    other.tell(json!({"do": "lose-answer", "landing": "landed"}));
+    let lost = other.create_once(&mut claim).await.unwrap_err();
+    assert_eq!(lost.class(), ErrorClass::OutcomeUnknown, "{lost}");
+    other.up(&mut claim).await;
+    let sent = other.mutations();
+    let to_it = |line: &&String| line.contains("/nodes/pve2/storage/proxy-seeds/upload");
+    assert_eq!(sent.iter().filter(to_it).count(), 1, "{sent:#?}");
 }
 
 /// A template with a cloud-init drive of Proxmox VE at this slot.

@@ -257,9 +257,9 @@ impl World {
             for storage in self.storages.values() {
                 let name = &storage.setup.name;
                 let path = format!("/storage/{name}");
-                let got = self.access.privileges(&caller.id, &path, self);
-                let sees = got.contains_key("Datastore.Audit")
-                    || got.contains_key("Datastore.AllocateSpace");
+                // The list of one node's storages is content with Datastore.AllocateSpace; this one
+                // is not (pve-manager, PVE/API2/Cluster.pm).
+                let sees = self.access.has(caller, &path, "Datastore.Audit", self);
                 if !sees || !storage.setup.enabled || !storage.has_node(node) {
                     continue;
                 }

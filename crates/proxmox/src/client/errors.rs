@@ -298,6 +298,8 @@ pub const fn class_of(kind: &Kind, effect: Effect, status: Option<u16>) -> Error
         | Kind::NodeTrouble
         | Kind::StorageUnavailable
         | Kind::VolumeMissing
+        // Not Capacity: that is read from figures, which the next look has.
+        | Kind::StorageFull
         | Kind::NoSuchTask
         | Kind::TaskNotBegun
         | Kind::TaskFailed
@@ -326,7 +328,6 @@ pub const fn class_of(kind: &Kind, effect: Effect, status: Option<u16>) -> Error
         | Kind::ForbiddenTag { .. }
         | Kind::RootOnly
         | Kind::TokenUnusable => C::Unauthorized,
-        Kind::StorageFull => C::Capacity,
         Kind::TaskInterrupted | Kind::TaskUnexpected | Kind::TaskUnlisted => C::OutcomeUnknown,
         Kind::RequestRefused | Kind::UnexpectedAnswer => C::Internal,
     }

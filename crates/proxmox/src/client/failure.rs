@@ -151,7 +151,7 @@ pub enum Kind {
     StorageMissing,
     /// The storage cannot hold this kind of content.
     StorageUnfit,
-    /// No room on the storage.
+    /// No room on the storage, as some lower program puts it.
     StorageFull,
     /// The volume does not exist.
     VolumeMissing,

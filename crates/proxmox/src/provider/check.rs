@@ -27,6 +27,7 @@ impl Proxmox {
         let mut report = Report::default();
         match call.survey(true).await {
             Ok(survey) => {
+                call.look_for_all_remains().await;
                 report.version = Some(survey.version.text.clone());
                 report.findings = self.findings(&survey, None);
                 report.free_slots = Some(free_vmids(&self.config, &survey));
@@ -51,6 +52,7 @@ impl Proxmox {
         findings.version(survey);
         findings.cluster(survey);
         findings.privileges(config, survey);
+        findings.unlisted(config, survey);
         findings.templates(config, survey, node);
         findings.storages(config, survey, node);
         findings.network(config, survey, node);
@@ -62,10 +64,17 @@ impl Proxmox {
         );
         findings.payload(config, self.payload.is_there());
         let hints = self.hints();
-        for volume in &hints.left_behind {
+        for ((_, vmid), remains) in &hints.left_behind {
+            // Whoever has the VMID now has disks of such names, and they are not to be removed.
+            if survey.snapshot.guests.contains_key(vmid) {
+                continue;
+            }
             findings.warn(
                 CheckReason::StorageUnavailable,
-                format!("{volume} was left behind when its machine was destroyed"),
+                format!(
+                    "left behind when machine {vmid} was destroyed: {}",
+                    remains.told()
+                ),
                 "remove it with `pvesm free`, or grant Datastore.Allocate on its storage",
             );
         }

@@ -3,9 +3,10 @@
 use super::{
     Proxmox, SETTLE,
     call::Call,
-    names,
+    grammar, names,
     placement::{self, Candidate, NoNode},
     shared::{Elsewhere, Snapshot},
+    survey::TemplateSight,
 };
 use crate::client::{NodeName, Vmid, VmidState};
 use egress_core::{
@@ -129,8 +130,16 @@ impl Proxmox {
             let said = format!("no template {vmids:?} is on any list of this token");
             return Err(call.error(ErrorClass::Permanent, said));
         }
-        if self.spreads(call, snapshot).await? {
-            nodes.extend(snapshot.online().cloned());
+        if self.may_spread(snapshot) {
+            let survey = call.survey(false).await;
+            let survey = survey.map_err(|why| call.no_survey(why))?;
+            if self.spreads(snapshot, &survey.templates) {
+                nodes.extend(snapshot.online().cloned());
+            }
+        }
+        // Where none will do, `create` says what the node lacks.
+        if nodes.iter().any(|node| self.has_storages(node, snapshot)) {
+            nodes.retain(|node| self.has_storages(node, snapshot));
         }
         let candidates: Vec<Candidate> = nodes
             .iter()
@@ -175,25 +184,32 @@ impl Proxmox {
         }
     }
 
+    /// Whether a machine on a node could have its disks and its seed there.
+    pub(super) fn has_storages(&self, node: &NodeName, snapshot: &Snapshot) -> bool {
+        let mut both = [&self.config.storage, &self.config.iso_storage].into_iter();
+        both.all(|storage| snapshot.has_storage(node, storage))
+    }
+
+    /// Whether machines could come to nodes without a template, whatever its disks lie on.
+    fn may_spread(&self, snapshot: &Snapshot) -> bool {
+        self.config.template.is_some()
+            && snapshot.nodes.len() > 1
+            && snapshot.shared_storages.contains(&self.config.storage)
+    }
+
     /// Whether clones of the only template may go to other nodes: its disks and theirs lie on
-    /// storage that all nodes share.
-    async fn spreads(&self, call: &Call<'_>, snapshot: &Snapshot) -> Result<bool> {
-        let only = self.config.template.is_some() && snapshot.nodes.len() > 1;
-        if !only || !snapshot.shared_storages.contains(&self.config.storage) {
-            return Ok(false);
-        }
-        let survey = call
-            .survey(false)
-            .await
-            .map_err(|why| call.no_survey(why))?;
-        let config = survey
-            .templates
+    /// shared storage, and its own node, where the clone is made, has theirs.
+    pub(super) fn spreads(&self, snapshot: &Snapshot, templates: &[TemplateSight]) -> bool {
+        let Some((node, config)) = templates
             .first()
-            .and_then(|t| t.config.as_ref().ok());
-        Ok(config.is_some_and(|config| {
-            super::grammar::drives(&config.keys)
-                .filter_map(|(_, drive)| drive.storage().map(str::to_owned))
+            .and_then(|template| Some((&template.node, template.config.as_ref().ok()?)))
+        else {
+            return false;
+        };
+        self.may_spread(snapshot)
+            && snapshot.has_storage(node, &self.config.storage)
+            && grammar::cloned(&config.keys)
+                .filter_map(|drive| drive.storage().map(str::to_owned))
                 .all(|storage| snapshot.shared_storages.contains(&storage))
-        }))
     }
 }

@@ -55,7 +55,8 @@ impl Proxmox {
         call.same_cluster(&claim.cluster, &snapshot)?;
         let sent_now = !claim.handles.is_empty()
             && claim.handles.iter().all(|handle| handle.step == CLONE)
-            && self.hints().just_cloned(vmid);
+            && self.hints().just_cloned(vmid)
+            && self.hints().doubtful_upload(vmid).is_none();
         let tasks = if sent_now {
             // Sent a moment ago by this process: no need to ask before the seed is sent.
             Tasks::thought_running(&claim.handles)
@@ -100,8 +101,10 @@ impl Proxmox {
 impl Creation<'_> {
     async fn run(&self, tasks: Tasks) -> Result<Progress> {
         let provider = self.call.provider;
-        // The seed has nothing to do with the machine until it is attached.
-        if tasks.is_live(CLONE) && !tasks.has(UPLOAD) {
+        // The seed has nothing to do with the machine until it is attached. One that may be on its
+        // way is looked for when the clone has ended, and not overwritten meanwhile.
+        let doubtful = provider.hints().doubtful_upload(self.vmid).is_some();
+        if tasks.is_live(CLONE) && !tasks.has(UPLOAD) && !doubtful {
             return self.upload(tasks.kept()).await;
         }
         if let Some(step) = tasks.live_step() {
@@ -352,7 +355,7 @@ impl Creation<'_> {
         let volume = &provider.seed_names(self.key, &[self.claim.attempt])[0];
         match self
             .call
-            .upload_arrived(&machine.node, volume, self.vmid)
+            .upload_arrived(&machine.node, volume, self.vmid, &self.snapshot)
             .await?
         {
             Arrival::Running => Ok(self.call.in_progress(UPLOAD, tasks.kept())),

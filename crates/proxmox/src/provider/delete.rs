@@ -1,6 +1,7 @@
 //! `delete`: look, decide, send. Stops, destroys, proves it, and deletes the seed (rule 10).
 
 pub(super) mod next;
+pub(super) mod remains;
 
 use super::{
     Proxmox,
@@ -294,69 +295,5 @@ impl Deletion<'_> {
                 Err(call.failed(failure))
             }
         }
-    }
-
-    /// A destroy that ended with warnings may have left disks behind (pve-flow §4): removed one
-    /// by one where the token may, else told by `check`. Never by asking Proxmox VE to free
-    /// whatever bears the VMID: on shared storage that is another cluster's too.
-    async fn look_for_remains(&self, vmid: Vmid) -> Result<()> {
-        let call = &self.call;
-        let provider = call.provider;
-        let storage = &provider.config.storage;
-        let node = self
-            .claim
-            .host
-            .as_ref()
-            .and_then(|host| host.as_str().parse::<NodeName>().ok());
-        let Some(node) = node else { return Ok(()) };
-        if call.existence(vmid).await? != crate::client::VmidState::Free {
-            return Ok(());
-        }
-        let volumes = call
-            .reads()
-            .storage_content(&node, storage, Some("images"), Some(vmid))
-            .await;
-        let volumes = match volumes {
-            Ok(volumes) => volumes,
-            Err(failure) if matches!(failure.kind, Kind::Forbidden { .. }) => return Ok(()),
-            // Its disks cannot be seen now; the machine is gone all the same.
-            Err(failure) if failure.kind == Kind::StorageUnavailable => {
-                tracing::warn!(%vmid, said = failure.said, "disks may have outlived a machine");
-                let disks = format!("{storage}:vm-{vmid}-disk-*");
-                provider.hints().left_behind.insert(disks);
-                return Ok(());
-            }
-            Err(failure) => return Err(call.failed(failure)),
-        };
-        for volume in volumes {
-            let may = call
-                .reads()
-                .permissions(&format!("/storage/{storage}"))
-                .await;
-            let may = may
-                .map_err(|failure| call.failed(failure))?
-                .has("Datastore.Allocate");
-            if may && provider.config.vmid_range.contains(vmid.get()) {
-                let request = provider
-                    .client
-                    .delete_volume(&node, storage, &volume.volid, None);
-                let upid = call
-                    .send(self.permit, request, || Ok(()))
-                    .await?
-                    .map_err(|failure| call.failed(failure))?;
-                tracing::warn!(
-                    volume = volume.volid,
-                    task = upid.map(|u| u.to_string()),
-                    "a disk that outlived its machine is removed"
-                );
-            } else {
-                tracing::warn!(
-                    volume = volume.volid,
-                    "a disk outlived its machine, and the token may not remove it"
-                );
-                provider.hints().left_behind.insert(volume.volid);
-            }
-        }
-        Ok(())
     }
 }

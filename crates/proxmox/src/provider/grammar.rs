@@ -104,6 +104,13 @@ pub(super) fn drives(keys: &Keys) -> impl Iterator<Item = (&str, Drive)> {
         .map(|(key, value)| (key.as_str(), Drive::parse(value)))
 }
 
+/// Everything that a clone takes along: the drives, and where firmware and TPM keep their state.
+pub(super) fn cloned(keys: &Keys) -> impl Iterator<Item = Drive> {
+    let state = ["efidisk0", "tpmstate0"].into_iter();
+    let state = state.filter_map(|key| keys.get(key).map(|value| Drive::parse(value)));
+    drives(keys).map(|(_, drive)| drive).chain(state)
+}
+
 /// The system disk: the first of the boot order that is a disk. Proxmox VE appends a CD drive
 /// that is attached later, so the seed's own drive, CD and cloud-init drives are passed over
 /// (F19). Without an order, the only disk there is.

@@ -2,6 +2,7 @@
 //! a new process without it does the same, later or with one request more.
 
 use super::{
+    delete::remains::Remains,
     grammar,
     power::{LockMeaning, meaning},
     shared::{Guest, PERIOD, Sighted},
@@ -11,7 +12,7 @@ use crate::client::{NodeName, TaskEnd, Upid, VmConfig, Vmid};
 use egress_core::{Handle, MachineKey, Mark, machine::ObservedMachine};
 use egress_provider::Pace;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     net::IpAddr,
     sync::Arc,
     time::Duration,
@@ -94,7 +95,8 @@ pub(super) struct Hints {
     /// Machines whose own disk is gone.
     broken: HashSet<Vmid>,
     free: HashMap<Vmid, Instant>,
-    pub(super) left_behind: BTreeSet<String>,
+    /// Disks that outlived their machines, by where those were.
+    pub(super) left_behind: BTreeMap<(NodeName, Vmid), Remains>,
     pub(super) tags_refused: bool,
     /// The host is older than 8.2.
     pub(super) cannot_overrule: bool,

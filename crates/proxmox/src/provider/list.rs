@@ -98,26 +98,13 @@ impl Proxmox {
         Ok(listing)
     }
 
-    /// Every seed of this installation, on every node that has the seed storage.
+    /// Every seed of this installation, on every node that has the seed storage and answers:
+    /// what lies on one that is off waits for it, and holds nobody up.
     async fn seeds(&self, call: &super::call::Call<'_>, snapshot: &Snapshot) -> Result<Seeds> {
         let storage = &self.config.iso_storage;
         let shared = snapshot.shared_storages.contains(storage);
-        let mut nodes: Vec<NodeName> = if shared {
-            snapshot.online().take(1).cloned().collect()
-        } else {
-            snapshot
-                .nodes
-                .iter()
-                .map(|node| node.name.clone())
-                .collect()
-        };
-        if !shared && !snapshot.storage_nodes.is_empty() {
-            nodes.retain(|node| {
-                snapshot
-                    .storage_nodes
-                    .contains(&(storage.clone(), node.clone()))
-            });
-        }
+        let most = if shared { 1 } else { usize::MAX };
+        let nodes: Vec<_> = snapshot.online_with(storage).take(most).cloned().collect();
         let prefix = names::seed_prefix(&self.identity.installation);
         let mut seeds = Seeds::new();
         for node in nodes {

@@ -26,8 +26,8 @@ pub(super) const NO_PAYLOAD: &str = "build it with `cargo xtask payload`, name i
 /// The management page of proxyd takes a free port of its machine's loopback, as whatever else
 /// the image runs has one; the journal names it.
 const MANAGEMENT_PORT: u16 = 0;
-/// How long the API may take to delete a seed before it makes a task of it, in seconds.
-const DELETE_WAIT: u8 = 5;
+/// How long the API may take to delete a volume before it makes a task of it, in seconds.
+pub(super) const DELETE_WAIT: u8 = 5;
 
 /// The static proxyd that seeds carry.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl From<config::GuestAgent> for GuestAgent {
 /// What became of an upload whose answer never came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// A copy runs on the node, perhaps this one's.
+    /// A copy runs, perhaps this one's.
     Running,
     Whole,
     No,
@@ -195,23 +195,27 @@ impl Call<'_> {
         Ok(super::call::handle(tasks::UPLOAD, &upid))
     }
 
-    /// Whether an upload whose answer never came has arrived: no copy runs on the node, and the
-    /// file has the size of what this process sent. A half-copied seed attaches and boots
-    /// (pve-flow §3), so that anything less is sent again.
+    /// Whether an upload whose answer never came has arrived: no copy runs, and the file has the
+    /// size of what this process sent. A half-copied seed attaches and boots (pve-flow §3), so
+    /// that anything less is sent again. The copy is a task of the node that took the request,
+    /// which is whatever answers at the URL, and not of the one that the seed goes to.
     pub(super) async fn upload_arrived(
         &self,
         node: &NodeName,
         volume: &str,
         vmid: Vmid,
+        snapshot: &super::shared::Snapshot,
     ) -> Result<Arrival> {
-        let filter = TaskFilter::active().kind("imgcopy");
-        let copies = self
-            .reads()
-            .tasks(node, filter)
-            .await
-            .map_err(|failure| self.failed(failure))?;
-        if copies.iter().any(|copy| copy.state == TaskState::Running) {
-            return Ok(Arrival::Running);
+        for receiver in snapshot.online() {
+            let filter = TaskFilter::active().kind("imgcopy");
+            let copies = self
+                .reads()
+                .tasks(receiver, filter)
+                .await
+                .map_err(|failure| self.failed(failure))?;
+            if copies.iter().any(|copy| copy.state == TaskState::Running) {
+                return Ok(Arrival::Running);
+            }
         }
         let known = self.provider.hints().doubtful_upload(vmid);
         let Some(bytes) = known else {
@@ -299,9 +303,11 @@ impl Call<'_> {
         }
         let storage = &self.provider.config.iso_storage;
         if snapshot.shared_storages.contains(storage) {
-            // Any node shows the same; one that is online.
-            nodes.retain(|node| snapshot.node_is_online(node));
-            nodes.extend(snapshot.online().next().cloned());
+            // Any node that has it shows the same; one that is online.
+            nodes.retain(|node| {
+                snapshot.node_is_online(node) && snapshot.has_storage(node, storage)
+            });
+            nodes.extend(snapshot.online_with(storage).next().cloned());
             nodes.truncate(1);
             return nodes;
         }

@@ -86,6 +86,20 @@ impl Snapshot {
     pub(super) fn has_node(&self, node: &NodeName) -> bool {
         self.nodes.iter().any(|n| n.name == *node)
     }
+    /// Whether a node has a storage, as far as the list tells: one of which it shows nothing, as
+    /// to a token without Datastore.Audit, may be on any.
+    pub(super) fn has_storage(&self, node: &NodeName, storage: &str) -> bool {
+        let rows = self.storage_nodes.iter();
+        let mut rows = rows.filter(|(known, _)| known == storage).peekable();
+        rows.peek().is_none() || rows.any(|(_, on)| on == node)
+    }
+    /// The nodes that answer and have a storage.
+    pub(super) fn online_with<'a>(
+        &'a self,
+        storage: &'a str,
+    ) -> impl Iterator<Item = &'a NodeName> {
+        self.online().filter(|node| self.has_storage(node, storage))
+    }
     fn of(at: Instant, resources: Vec<Resource>) -> Self {
         let mut guests = BTreeMap::new();
         let mut nodes = Vec::new();

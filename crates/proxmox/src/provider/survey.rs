@@ -48,7 +48,7 @@ pub(super) struct Survey {
     pub(super) privileges: BTreeMap<String, Privileges>,
     pub(super) templates: Vec<TemplateSight>,
     pub(super) storages: Vec<StorageSight>,
-    /// The bridges of each node that has a template.
+    /// The bridges of each node that a machine may come to.
     pub(super) bridges: BTreeMap<NodeName, Shown<Vec<Bridge>>>,
     /// The zones of vnets, as far as they are told; asked for where a machine is to be on one.
     pub(super) zones: BTreeMap<String, String>,
@@ -140,10 +140,14 @@ impl Call<'_> {
                 config: shown,
             });
         }
-        // With shared storage machines also go to nodes without a template.
         let mut nodes: BTreeSet<NodeName> = places.iter().map(|(node, _)| node.clone()).collect();
-        if config.template.is_some() && snapshot.shared_storages.contains(&config.storage) {
-            nodes.extend(snapshot.online().cloned());
+        // The same nodes that `claim` chooses from. Where none of them will do, the template's own
+        // shows why.
+        if self.provider.spreads(&snapshot, &templates) {
+            let others = snapshot.online();
+            let fit = others.filter(|node| self.provider.has_storages(node, &snapshot));
+            let fit: BTreeSet<NodeName> = fit.cloned().collect();
+            nodes = if fit.is_empty() { nodes } else { fit };
         }
         if nodes.is_empty() {
             nodes.extend(snapshot.online().next().cloned());

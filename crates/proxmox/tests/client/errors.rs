@@ -287,8 +287,9 @@ fn b32_b40_a_text_of_another_program_inside_a_clone_is_known_by_its_cause_or_as_
             ErrorClass::Conflict,
         ),
         (
+            // Room is judged by figures, never by a text.
             "clone failed: qemu-img: No space left on device",
-            ErrorClass::Capacity,
+            ErrorClass::Transient,
         ),
     ] {
         assert_eq!(class(text), expected, "{text}");

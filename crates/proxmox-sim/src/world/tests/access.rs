@@ -104,3 +104,22 @@ fn a_separated_token_has_only_what_both_it_and_its_user_have() {
     assert_eq!(got["VM.Clone"], 1);
     assert!(got.get("VM.Snapshot").is_none());
 }
+
+#[test]
+fn the_clusters_list_shows_a_storage_only_to_who_may_audit_it() {
+    for (privilege, listed, status) in [
+        ("Datastore.AllocateSpace", 0, 200),
+        ("Datastore.Audit", 2, 200),
+        ("Datastore.AllocateTemplate", 0, 403),
+    ] {
+        let mut client = Client::new(Setup {
+            roles: [("Operator".to_owned(), vec![privilege.to_owned()])].into(),
+            ..Setup::default()
+        });
+        let rows = client.data("/cluster/resources?type=storage");
+        let rows = rows.as_array().map(Vec::len);
+        assert_eq!(rows, Some(listed), "{privilege}");
+        let own = client.get("/nodes/pve1/storage/local-lvm/status");
+        assert_eq!(own.status, status, "{privilege}");
+    }
+}

@@ -148,6 +148,38 @@ impl Findings {
         }
     }
 
+    /// The cluster's list names storages only to who may audit them. One node is never looked up
+    /// there.
+    pub(super) fn unlisted(&mut self, config: &Config, survey: &Survey) {
+        if survey.snapshot.nodes.len() < 2 {
+            return;
+        }
+        for (field, storage, lost) in [
+            (
+                "storage",
+                &config.storage,
+                "which nodes have it and whether they share it: machines are made where a template is and nowhere else, also where that node lacks the storage",
+            ),
+            (
+                "isoStorage",
+                &config.iso_storage,
+                "which nodes have it: every node is asked for seeds, and one that lacks the storage fails each listing",
+            ),
+        ] {
+            let path = format!("/storage/{storage}");
+            if survey.may(&path, "Datastore.Audit") {
+                continue;
+            }
+            let before = self.0.len();
+            self.warn(
+                CheckReason::VisibilityLimited,
+                format!("without Datastore.Audit on {path} it is not seen {lost}"),
+                "grant it there, in the same role as the others: an entry on that path replaces what comes from above",
+            );
+            self.since(before, field);
+        }
+    }
+
     pub(super) fn templates(&mut self, config: &Config, survey: &Survey, node: Option<&NodeName>) {
         if survey.templates.is_empty() {
             let vmids: Vec<_> = config.template_vmids().iter().map(u32::to_string).collect();

@@ -24,6 +24,21 @@ fn a_drive_tells_its_volume_and_size_whatever_was_normalised() {
 }
 
 #[test]
+fn a_clone_takes_along_the_state_of_firmware_and_tpm() {
+    let keys = keys(&[
+        ("scsi0", "ceph:base-9-disk-0,size=2G"),
+        ("efidisk0", "local-zfs:base-9-disk-1,size=1M"),
+        ("tpmstate0", "local-lvm:base-9-disk-2,size=4M"),
+        ("unused0", "old:vm-9-disk-3"),
+        ("net0", "virtio=BC:24:11:EE:48:83,bridge=vmbr0"),
+    ]);
+    let storages: Vec<_> = cloned(&keys)
+        .filter_map(|drive| drive.storage().map(str::to_owned))
+        .collect();
+    assert_eq!(storages, ["ceph", "local-zfs", "local-lvm"]);
+}
+
+#[test]
 fn a_cloud_init_drive_is_known_by_its_volume_in_any_slot() {
     for volume in [
         "local-lvm:vm-9000-cloudinit,media=cdrom",
