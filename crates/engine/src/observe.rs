@@ -303,8 +303,8 @@ async fn survey(
         seen.next = Look::Failed(Trouble {
             class: ErrorClass::Permanent,
             text: format!(
-                "no provider {:?} is configured: add it to the configuration, or correct \
-                 spec.provider",
+                "spec.provider: {:?}: is not configured: add it to the configuration, or \
+                 choose one that is",
                 spec.provider.as_str()
             ),
         });

@@ -161,7 +161,7 @@ fn suspect(found: &Suspect) -> ProviderFinding {
     ProviderFinding {
         severity: ProviderSeverity::Warning,
         reason: found.class.to_string(),
-        found: format!("unaccounted for: {}", found.thing),
+        found: format!("{} {}", found.class, found.thing),
         remedy: remedy.to_owned(),
     }
 }

@@ -220,8 +220,8 @@ fn accepted(desired: &Desired, seen: &Observed, plan: &Plan) -> Condition {
                     claim.provider.as_str()
                 ),
                 (None, Some(spec)) => format!(
-                    "no provider {:?} is configured: add it to the configuration, or declare \
-                     the Proxy anew with one that is",
+                    "spec.provider: {:?}: is not configured: add it to the configuration, or \
+                     declare the Proxy anew with one that is",
                     spec.provider.as_str()
                 ),
                 (None, None) => "its provider is not configured".to_owned(),
