@@ -20,8 +20,8 @@ mod uri;
 pub mod xdr;
 
 pub use calls::{
-    AddressSource, Domain, DomainState, Interface, Lease, Memory, Metadata, Network, Pool,
-    PoolRoom, Volume, VolumeSize, affect, define, device, shutdown, undefine, xml,
+    AddressSource, Domain, DomainState, Interface, Lease, MOST_DOWNLOADED, Memory, Metadata,
+    Network, Pool, PoolRoom, Volume, VolumeSize, affect, define, device, shutdown, undefine, xml,
 };
 pub use failure::{Failure, Kind};
 pub use transport::{Dialer, TlsFiles, Tunnel};

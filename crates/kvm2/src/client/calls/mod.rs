@@ -11,7 +11,7 @@ pub use domain::{
 };
 pub use host::Memory;
 pub use network::{Lease, Network};
-pub use storage::{Pool, PoolRoom, Volume, VolumeSize};
+pub use storage::{MOST_DOWNLOADED, Pool, PoolRoom, Volume, VolumeSize};
 
 use super::xdr::{Malformed, Reader};
 use uuid::Uuid;

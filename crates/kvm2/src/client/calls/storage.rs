@@ -10,6 +10,9 @@ use crate::client::{
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// The most bytes that one call reads of a volume.
+pub const MOST_DOWNLOADED: usize = 64 * 1024;
+
 /// A storage pool, as calls name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -191,15 +194,15 @@ impl Session {
             .await
     }
 
-    /// Reads so many bytes from an offset on; fewer where the volume ends. At most 64 KiB.
+    /// Reads so many bytes from an offset on; fewer where the volume ends. At most
+    /// [`MOST_DOWNLOADED`].
     pub async fn download(
         &self,
         volume: &Volume,
         offset: u64,
         length: usize,
     ) -> Result<Vec<u8>, Failure> {
-        const MOST: usize = 64 * 1024;
-        let length = length.min(MOST);
+        let length = length.min(MOST_DOWNLOADED);
         let arguments = volume.arguments().u64(offset).u64(length as u64).u32(0);
         let procedure = Procedure::StorageVolDownload;
         let deadlines = Deadlines::within(self.reads);

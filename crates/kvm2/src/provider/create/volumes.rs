@@ -2,7 +2,7 @@
 
 use super::{Creation, SOON};
 use crate::{
-    client::{Kind, Pool, Volume},
+    client::{Kind, MOST_DOWNLOADED, Pool, Volume},
     provider::{
         descriptions::VolumeView, domain_xml, look::Machine, names::VolumeKind, survey::Survey,
     },
@@ -83,10 +83,26 @@ impl Creation<'_> {
             };
             volume
         };
-        // What lies there may be a part of it, or another one of that size.
+        // What lies there may be a part of it, or another one of that size: then it is written
+        // from its beginning on.
+        if self.holds(&volume, seed).await? {
+            return Ok(true);
+        }
         let last = call.may_leave(self.permit)?;
         let sent = self.session.upload(&volume, seed, last).await;
         sent.map_err(|f| call.failed(f))?;
+        Ok(true)
+    }
+
+    /// Whether a volume holds these bytes. From its end on: that is written last.
+    async fn holds(&self, volume: &Volume, seed: &[u8]) -> Result<bool> {
+        for (index, part) in seed.chunks(MOST_DOWNLOADED).enumerate().rev() {
+            let offset = (index * MOST_DOWNLOADED) as u64;
+            let read = self.session.download(volume, offset, part.len()).await;
+            if read.map_err(|f| self.call.failed(f))? != part {
+                return Ok(false);
+            }
+        }
         Ok(true)
     }
 
