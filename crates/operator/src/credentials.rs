@@ -42,6 +42,9 @@ use tokio::time::Instant;
 pub const BELIEF: Duration = Duration::from_secs(30);
 /// The same of a Secret of ours, of which there is one for each Proxy.
 pub const OWN_BELIEF: Duration = Duration::from_mins(10);
+/// What a Secret of ours bears.
+const LABEL: &str = "egress-proxies.io/credentials";
+const GENERATED: &str = "generated";
 /// The longest name of an object.
 const MAX_NAME: usize = 253;
 
@@ -316,17 +319,22 @@ fn credential(secret: &Secret) -> Result<Credential, String> {
     }
 }
 
+/// Whether a Secret is that of a Proxy: it owns it, or it is one of ours that nobody owns, as a
+/// restore from a backup leaves it. Its former owner's UID would have the cluster remove it.
 fn is_owned(secret: &Secret, uid: &str) -> bool {
-    let owners = secret.metadata.owner_references.iter().flatten();
-    owners
-        .into_iter()
-        .any(|owner| owner.kind == PROXY_KIND && owner.uid == uid)
+    let owners = secret.metadata.owner_references.as_deref();
+    let owners = owners.unwrap_or_default();
+    let labels = secret.metadata.labels.iter().flatten();
+    let mut labels = labels.filter(|(name, _)| *name == LABEL);
+    let is_ours = labels.any(|(_, value)| value == GENERATED);
+    let by_it = |owner: &OwnerReference| owner.kind == PROXY_KIND && owner.uid == uid;
+    owners.iter().any(by_it) || (owners.is_empty() && is_ours)
 }
 
 fn secret(id: &ProxyId, uid: &str, credential: &Credential) -> Secret {
     let labels = [
         ("app.kubernetes.io/managed-by", FIELD_MANAGER.to_owned()),
-        ("egress-proxies.io/credentials", "generated".to_owned()),
+        (LABEL, GENERATED.to_owned()),
     ];
     let data = [
         ("username", credential.user.clone()),

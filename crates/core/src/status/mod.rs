@@ -349,7 +349,8 @@ fn serving(desired: &Desired, seen: &Observed, provisioned: &Condition) -> Condi
             Unknown,
             Reason::CredentialLost,
             "the generated password is lost, so the proxy cannot be asked; it keeps running for \
-             clients that know the password; delete the Proxy to get a new one"
+             clients that know the password; restore it from a backup, or delete the Proxy to get a \
+             new one"
                 .into(),
         );
     }
@@ -440,7 +441,7 @@ fn ready(serving: &Condition) -> Condition {
         ConditionStatus::True | ConditionStatus::Unknown => say(
             ConditionStatus::Unknown,
             Reason::NotProven,
-            "traffic through the proxy is not probed yet",
+            "this version does not probe traffic through the proxy; Serving is what is known",
         ),
     }
 }

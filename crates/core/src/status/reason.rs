@@ -136,7 +136,7 @@ reasons! {
     Slow,
     /// The proxy was not asked in the last pass.
     NotAsked,
-    /// Traffic through the proxy is not probed yet.
+    /// This version does not probe traffic through the proxy.
     NotProven,
     /// The proxy does not serve.
     NotServing,

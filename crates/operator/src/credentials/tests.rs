@@ -107,6 +107,38 @@ async fn a_removed_password_comes_back_as_it_was_where_it_is_known_and_is_never_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_password_restored_from_a_backup_is_taken_on_where_nobody_owns_it() {
+    let (server, credentials) = open();
+    let source = AuthSource::Generated;
+    let made = credentials.ensure(&id(), &source).await.unwrap();
+    let name = Some("a-credentials");
+    let read = object(Verb::Get, "secrets", name);
+    let saved = server.ask(&read, &Value::Null).unwrap();
+    let delete = object(Verb::Delete, "secrets", name);
+    let create = object(Verb::Create, "secrets", None);
+    for (owners, is_taken) in [
+        (json!([]), true),
+        (
+            json!([{"kind": "Proxy", "uid": "of-another-cluster"}]),
+            false,
+        ),
+    ] {
+        server.ask(&delete, &Value::Null).unwrap();
+        let mut restored = saved.clone();
+        restored["metadata"]["ownerReferences"] = owners;
+        server.ask(&create, &restored).unwrap();
+        let fresh = KubeCredentials::new(server.client(), credentials.cache.clone());
+        match fresh.find(&id(), &source).await.unwrap() {
+            found @ Found::Known(_) => {
+                assert!(is_taken);
+                assert_eq!(password(&found), password(&made));
+            }
+            other => assert!(!is_taken, "{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_secret_of_the_name_that_is_not_ours_is_never_taken_and_never_changed() {
     let (server, credentials) = open();
     let texts = [("username", "u"), ("password", "theirs")];

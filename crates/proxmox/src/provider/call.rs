@@ -111,6 +111,12 @@ pub(super) fn remedy(failure: &Failure) -> Option<Cow<'static, str>> {
     if failure.kind == Kind::StorageUnavailable {
         return Some("`pvesm status` on the node shows it: bring it back, or enable it".into());
     }
+    if let Kind::Forbidden {
+        privilege: Some(_), ..
+    } = &failure.kind
+    {
+        return Some("grant the token that privilege on that path".into());
+    }
     let of_the_host = refused_wholly(&failure.kind).map(|(_, remedy)| remedy.into());
     of_the_host.or_else(|| lock_remedy(failure).map(Into::into))
 }
@@ -135,6 +141,19 @@ fn lock_file(said: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::CertificateTrouble;
+
+    #[test]
+    fn a_certificate_that_expired_is_to_be_renewed_and_no_other_authority_named() {
+        let remedy = |trouble| {
+            let kind = Kind::CertificateInvalid(Box::new(trouble));
+            refused_wholly(&kind).unwrap().1
+        };
+        let expired = remedy(CertificateTrouble::Expired { not_after: None });
+        assert!(expired.starts_with("renew it"), "{expired}");
+        let unknown = remedy(CertificateTrouble::UnknownCa);
+        assert!(unknown.contains("`caFile`"), "{unknown}");
+    }
 
     #[test]
     fn a_lock_file_is_read_from_the_text_that_names_it() {

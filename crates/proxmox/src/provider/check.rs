@@ -14,7 +14,7 @@ use super::{
     survey::{NoSurvey, Survey},
 };
 use crate::{
-    client::{Failure, Kind, NodeName, Vmid},
+    client::{CertificateTrouble, Failure, Kind, NodeName, Vmid},
     config::Config,
 };
 use egress_core::ErrorClass;
@@ -132,8 +132,16 @@ const fn class_of(reason: CheckReason) -> ErrorClass {
 }
 
 /// What a person can do where the host refuses us as a whole, whatever was asked.
-pub(super) const fn refused_wholly(kind: &Kind) -> Option<(CheckReason, &'static str)> {
+pub(super) fn refused_wholly(kind: &Kind) -> Option<(CheckReason, &'static str)> {
     match kind {
+        Kind::CertificateInvalid(trouble)
+            if matches!(**trouble, CertificateTrouble::Expired { .. }) =>
+        {
+            Some((
+                CheckReason::CertificateInvalid,
+                "renew it on the host: `pvecm updatecerts --force`, or order it anew where it is of another authority",
+            ))
+        }
         Kind::CertificateInvalid(_) | Kind::CaUnusable => Some((
             CheckReason::CertificateInvalid,
             "give in `caFile` the authority that signed the host's certificate, and in `urls` a name that it holds",
