@@ -185,7 +185,7 @@ fn metrics() -> Result<String, Failure> {
          get, seal, delete, list), `class` of a call (ok or an error class of the \
          [provider contract](provider-contract.md)) and of a suspect (orphan, surplus, leftover), \
          `phase` (a phase of a Proxy), `result` of a pass (ok, store_error), of a scan (complete, \
-         incomplete) and of a reload (ok, broken), `version` (of this program).\n",
+         incomplete) and of a reload (ok, and broken; error on Kubernetes), `version` (of this program).\n",
     );
     Ok(page)
 }

@@ -27,6 +27,10 @@ struct Counted {
     answered: bool,
 }
 
+/// How long after a listing another one may agree with it. In between nobody missed a machine
+/// any more, or nobody looked.
+const GOING: Duration = SPAN.saturating_mul(5);
+
 /// Listings in a row that miss too many.
 #[derive(Clone, Copy, Debug)]
 struct Agreement {
@@ -61,7 +65,8 @@ impl PresenceWatch {
     fn note(&mut self, now: Instant, counted: Counted) {
         self.last = Some((now, counted));
         self.agreeing = (counted.answered && counted.missing > tolerated(counted.of)).then(|| {
-            let before = self.agreeing.map_or((now, 0), |a| (a.first, a.listings));
+            let going = self.agreeing.filter(|a| now - a.last <= GOING);
+            let before = going.map_or((now, 0), |a| (a.first, a.listings));
             Agreement {
                 first: before.0,
                 last: now,

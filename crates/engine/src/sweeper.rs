@@ -53,6 +53,19 @@ impl SweepMetrics {
         );
     }
 
+    /// Takes back what was said of the present: another process sweeps now.
+    pub fn clear(&self) {
+        self.suspects.clear();
+    }
+
+    /// Takes back what was said of a provider that is configured no more.
+    fn forget(&self, provider: &ProviderName) {
+        for class in [Class::orphan, Class::surplus, Class::leftover] {
+            let provider = provider.to_string();
+            self.suspects.remove(&Suspects { provider, class });
+        }
+    }
+
     /// Shows what a sweep of this provider found.
     pub fn set(&self, provider: &ProviderName, report: &SweepReport) {
         for (class, counted) in [
@@ -102,7 +115,15 @@ impl Sweeper {
         // Not in the midst of the start.
         tokio::time::sleep(PERIOD / 10).await;
         loop {
-            for lane in self.handle.parts().providers.all() {
+            let lanes = self.handle.parts().providers.all();
+            sightings.retain(|name, _| {
+                let stays = lanes.iter().any(|lane| lane.provider().name() == name);
+                if !stays {
+                    self.metrics.forget(name);
+                }
+                stays
+            });
+            for lane in lanes {
                 let provider = lane.provider();
                 let Ok(listing) = provider.list(&lane.expected()).await else {
                     continue; // counted and told where the call is observed

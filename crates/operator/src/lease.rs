@@ -249,6 +249,8 @@ impl Elector {
                 self.note(written);
                 Ok(None)
             }
+            // Somebody touched it who does not want it, or a renewal of ours came late: again.
+            Err(Failure::Conflict) if renewed => Err(Failure::Conflict),
             Err(Failure::Conflict | Failure::Missing) => Ok(Some(holder.unwrap_or_default())),
             Err(other) => Err(other),
         }

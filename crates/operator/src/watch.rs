@@ -72,10 +72,10 @@ impl Watch {
     pub async fn follow_forever(&self) {
         let api = self.proxies.watched(self.namespace.as_deref());
         let config = watcher::Config::default().timeout(WATCH_SECS);
+        let mut failures = 0;
         loop {
             let serves = *self.asked.borrow();
             let mut events = std::pin::pin!(watcher::watcher(api.clone(), config.clone()));
-            let mut failures = 0;
             loop {
                 let event = tokio::select! {
                     event = events.next() => event,
@@ -104,8 +104,11 @@ impl Watch {
                         self.note(error);
                         tokio::select! {
                             () = tokio::time::sleep(doubling(EAGER, PATIENT, failures)) => {}
-                            () = self.bell.notified() => break,
+                            () = self.bell.notified() => {}
                         }
+                        // By itself it would watch on and say nothing until something changes:
+                        // a list tells that all is well again.
+                        break;
                     }
                 }
             }
@@ -174,4 +177,49 @@ fn is_too_old(error: &watcher::Error) -> bool {
 fn read(object: ProxyObject) -> Result<Held, String> {
     let name = object.metadata.name.clone().unwrap_or_default();
     Held::of(object).ok_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::double::{Gate, Server, Target, Verb, Verdict};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Refuses the next watch.
+    struct NextWatch(AtomicBool);
+
+    #[async_trait::async_trait]
+    impl Gate for NextWatch {
+        async fn judge(&self, target: &Target) -> Verdict {
+            if target.verb == Verb::Watch && !self.0.swap(true, Ordering::Relaxed) {
+                return Verdict::Refuse(500);
+            }
+            Verdict::Pass
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_refused_once_is_no_trouble_for_longer_though_nothing_changes() {
+        let server = Server::new();
+        server.create_proxy("shop", "a", &serde_json::json!({}));
+        let cache = Arc::new(Cache::default());
+        let watch = Arc::new(Watch::new(
+            Proxies::new(server.client()),
+            None,
+            cache.clone(),
+        ));
+        let following = tokio::spawn({
+            let watch = watch.clone();
+            async move { watch.follow_forever().await }
+        });
+        watch.refresh().await;
+        let gate = Arc::new(NextWatch(AtomicBool::new(false)));
+        server.set_gate(Some(gate.clone()));
+        server.end_watches();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(gate.0.load(Ordering::Relaxed), "it was refused");
+        assert_eq!(watch.trouble(), None);
+        assert_eq!(cache.count(), 1);
+        following.abort();
+    }
 }

@@ -51,6 +51,23 @@ async fn two_listings_do_not_agree_however_far_apart_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn listings_of_another_day_agree_with_none_of_today() {
+    let (_world, provider, _) = scene();
+    let mut watch = PresenceWatch::default();
+    for _ in 0..2 {
+        watch.judge(&provider, &missing()).await;
+        tokio::time::sleep(secs(10)).await;
+    }
+    tokio::time::sleep(secs(3_600)).await;
+    // The third one in all, and the first of this time.
+    assert_eq!(watch.judge(&provider, &missing()).await, ALL_MISSING);
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(watch.judge(&provider, &missing()).await, ALL_MISSING);
+    tokio::time::sleep(secs(31)).await;
+    assert_eq!(watch.judge(&provider, &missing()).await, NORMAL);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_listing_that_fails_or_finds_them_begins_the_minute_anew() {
     for fails in [true, false] {
         let (world, provider, _) = scene();

@@ -84,6 +84,32 @@ async fn one_of_two_leads_and_hands_over_at_once_when_it_stops() {
     assert!(two.may_act());
 }
 
+/// Refuses every other write as a conflict: somebody annotates the Lease all the time.
+struct Touched(std::sync::atomic::AtomicU32);
+
+#[async_trait::async_trait]
+impl Gate for Touched {
+    async fn judge(&self, target: &Target) -> Verdict {
+        let count = || self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if target.verb.is_write() && count().is_multiple_of(2) {
+            return Verdict::Refuse(409);
+        }
+        Verdict::Pass
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_lease_is_touched_by_someone_leads_on() {
+    let server = Server::new();
+    let mut one = Candidate::start(&server, "one");
+    one.leads().await;
+    server.set_gate(Some(Arc::new(Touched(0.into()))));
+    one.standing.mark_unchanged();
+    tokio::time::sleep(secs(120)).await;
+    assert!(one.may_act());
+    assert!(!one.standing.has_changed().unwrap(), "it never doubted");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_killed_leader_is_followed_within_the_lease_and_never_before_its_permits_ended() {
     let server = Server::new();

@@ -130,6 +130,7 @@ impl Terms {
         drop(helpers);
         self.figures.operator.set_leading(false);
         self.figures.engine.reset();
+        self.figures.sweeps.clear();
         self.present.set(None);
         result
     }
