@@ -164,7 +164,7 @@ async fn act(
         Action::HoldFinalizer => {
             // A first write has no version that could fail: it needs the right to act.
             if let Err(trouble) = may_act(draft.hands.permits, 1) {
-                let key = MachineKey::new(desired.uid.clone());
+                let key = MachineKey::new(desired.uid.clone()).of(&desired.proxy);
                 history.note_failure(trouble.clone(), &key, sight.seen.now);
                 return Ok(Executed::Failed(trouble));
             }
@@ -200,7 +200,7 @@ async fn act(
         }
         Action::ReleaseFinalizer => {
             if let Err(trouble) = draft.hands.credentials.forget(&desired.proxy).await {
-                let key = MachineKey::new(desired.uid.clone());
+                let key = MachineKey::new(desired.uid.clone()).of(&desired.proxy);
                 history.note_failure(trouble.clone(), &key, sight.seen.now);
                 return Ok(Executed::Failed(trouble));
             }
@@ -245,7 +245,7 @@ async fn call(
     let (Some(lane), Some(record)) = (&sight.lane, &draft.saved) else {
         return Executed::All; // the audit refuses such plans
     };
-    let key = MachineKey::new(record.machine_uid.clone());
+    let key = MachineKey::new(record.machine_uid.clone()).of(&record.proxy);
     let Some(claim) = record.claim.clone() else {
         return Executed::All;
     };

@@ -138,7 +138,7 @@ async fn lost(
     now: Duration,
     history: &mut History,
 ) -> Look<Claim> {
-    let key = MachineKey::new(desired.uid.clone());
+    let key = MachineKey::new(desired.uid.clone()).of(&desired.proxy);
     for lane in providers.all() {
         match lane.listing().await {
             Ok(listing) => {
@@ -198,7 +198,7 @@ async fn look(
     };
     match seen.recorded.record().cloned() {
         Some(record) if record.claim.is_some() => {
-            let key = MachineKey::new(record.machine_uid.clone());
+            let key = MachineKey::new(record.machine_uid.clone()).of(&desired.proxy);
             look_at_machine(lane, desired, &key, &record, now, history, seen).await;
             let user_data = look_for_user_data(eyes.credentials, desired, seen).await;
             survey(eyes, desired, &key, credential.as_ref(), user_data, seen).await;
@@ -396,7 +396,7 @@ async fn offer(
     seen: &Observed,
 ) -> Look<Claim> {
     let uid = record.map_or(&desired.uid, |r| &r.machine_uid);
-    let key = MachineKey::new(uid.clone());
+    let key = MachineKey::new(uid.clone()).of(&desired.proxy);
     let Some(wanted) = wanted(desired, Auth::None {}, None) else {
         return Look::NotAsked;
     };

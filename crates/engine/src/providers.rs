@@ -46,7 +46,7 @@ impl SlotBook {
     fn hold(&self, claim: &Claim, record: &Record, deleting: bool) {
         let expected = claim.standing >= Standing::Seen && claim.retiring.is_none() && !deleting;
         let hold = if expected {
-            Hold::Expected(MachineKey::new(record.machine_uid.clone()))
+            Hold::Expected(MachineKey::new(record.machine_uid.clone()).of(&record.proxy))
         } else {
             Hold::Claimed
         };

@@ -148,6 +148,31 @@ async fn a_finalizer_that_someone_takes_away_leaves_the_machine_and_no_loop() {
     assert_eq!(cluster.machines(), 2);
 }
 
+/// A person gives a Proxy the record of another one, with its own name in it.
+#[tokio::test(start_paused = true)]
+async fn a_record_forged_from_another_proxys_leads_to_nothing_of_that_one() {
+    let cluster = Cluster::new();
+    let _operator = cluster.start(REPLICA).await;
+    for name in ["theirs", "own"] {
+        cluster.apply(name);
+        cluster.wait_serving(name).await;
+    }
+    let record = |name: &str| {
+        let object = cluster.proxy(name);
+        let text = object["metadata"]["annotations"]["egress-proxies.io/record"].as_str();
+        text.expect("a record").to_owned()
+    };
+    let forged = record("theirs").replace("shop/theirs", "shop/own");
+    let annotations = json!({"egress-proxies.io/record": forged});
+    cluster.patch("own", &json!({"metadata": {"annotations": annotations}}));
+    let told = || cluster.condition_reason("own", "Provisioned") == "NotOwned";
+    cluster.wait("it to be told", told).await;
+    cluster.delete("own");
+    tokio::time::sleep(secs(300)).await;
+    assert_eq!(cluster.machines(), 2);
+    assert_eq!(cluster.condition_reason("theirs", "Serving"), "Serving");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_record_that_was_taken_away_is_found_by_the_mark_and_nothing_is_made_twice() {
     let cluster = Cluster::on(Physics {

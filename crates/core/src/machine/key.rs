@@ -4,7 +4,12 @@ use super::{Installation, InvalidName, ProxyId};
 use data_encoding::BASE32_NOPAD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::{fmt, str::FromStr};
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+};
 use uuid::Uuid;
 
 /// The UUIDv5 namespace of standalone machine UIDs. Fixed for ever: another value would give
@@ -77,12 +82,40 @@ impl fmt::Display for MachineUid {
 
 /// A machine UID and the name made from it: `proxy-` + 16 characters of lower-case base32
 /// (RFC 4648, no padding) over the first 80 bits of SHA-256 of the UID. 22 characters,
-/// a valid DNS label.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// a valid DNS label. Keys of one UID are equal, whoever asks with them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "MachineUid", into = "MachineUid")]
 pub struct MachineKey {
     uid: MachineUid,
     name: String,
+    /// Who asks with it, where it is known.
+    proxy: Option<ProxyId>,
+}
+
+impl PartialEq for MachineKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.uid == other.uid
+    }
+}
+
+impl Eq for MachineKey {}
+
+impl Hash for MachineKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.uid.hash(state);
+    }
+}
+
+impl PartialOrd for MachineKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for MachineKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.uid.cmp(&other.uid)
+    }
 }
 
 impl MachineKey {
@@ -93,7 +126,24 @@ impl MachineKey {
             "proxy-{}",
             BASE32_NOPAD.encode(&digest[..10]).to_ascii_lowercase()
         );
-        Self { uid, name }
+        Self {
+            uid,
+            name,
+            proxy: None,
+        }
+    }
+    /// The same, asked with by this Proxy: a UID comes from a record, which people can edit, and
+    /// a machine whose mark names another Proxy is not this one's then.
+    #[must_use]
+    pub fn of(mut self, proxy: &ProxyId) -> Self {
+        self.proxy = Some(proxy.clone());
+        self
+    }
+    /// Whether a mark that names this Proxy can be one of this key. A mark that a person put
+    /// back by the line we gave them may not know its Proxy ([`ProxyId::unknown`]).
+    pub fn is_asked_by(&self, marked: &ProxyId) -> bool {
+        let asks = self.proxy.as_ref();
+        asks.is_none_or(|asks| asks == marked || *marked == ProxyId::unknown(self))
     }
     /// The UID it was made from.
     pub fn uid(&self) -> &MachineUid {

@@ -103,7 +103,8 @@ pub enum Whose {
 
 /// Decides whose a machine is, for one key of one provider.
 ///
-/// - Ours: a valid mark with this key's UID, written by this installation, writer and provider.
+/// - Ours: a valid mark with this key's UID, written by this installation, writer and provider,
+///   for the Proxy that asks.
 /// - Foreign: no valid mark with this key's UID, and not this key's name. A name counts only
 ///   at the key's recorded slot or next to a valid mark.
 /// - Anything between: not owned.
@@ -119,7 +120,8 @@ pub fn whose(
         Some(mark) if mark.uid == *key.uid() => {
             let by_us = mark.installation == identity.installation
                 && mark.writer == identity.writer
-                && mark.provider == *provider;
+                && mark.provider == *provider
+                && key.is_asked_by(&mark.proxy);
             if by_us {
                 Whose::Ours(Box::new(mark))
             } else {

@@ -1,5 +1,6 @@
 //! Names that can only be right: parsed once at the edge, never checked again.
 
+use super::MachineKey;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -139,6 +140,13 @@ pub struct ProxyId {
 }
 
 impl ProxyId {
+    /// What stands for the Proxy of a machine where nothing tells it any more.
+    pub fn unknown(key: &MachineKey) -> Self {
+        Self {
+            namespace: "unknown".to_owned(),
+            name: key.name().to_owned(),
+        }
+    }
     /// Takes a namespace (DNS label) and a name (DNS subdomain, at most 253 characters).
     pub fn new(namespace: &str, name: &str) -> Result<Self, InvalidName> {
         if !is_dns_label(namespace) {

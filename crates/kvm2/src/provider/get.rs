@@ -212,9 +212,7 @@ impl<'a> Look<'a> {
     fn proxy(&self, machine: &Machine<'_>) -> ProxyId {
         let title = machine.view.title.as_deref();
         let named = title.and_then(|title| title.rsplit(' ').next()?.parse().ok());
-        named.unwrap_or_else(|| {
-            ProxyId::new("unknown", self.key.name()).expect("a machine's name is a DNS label")
-        })
+        named.unwrap_or_else(|| ProxyId::unknown(self.key))
     }
 }
 

@@ -198,17 +198,13 @@ impl Local {
         let (proxy, config, written) = match last {
             Some(mark) => (mark.proxy, mark.config, mark.written),
             None => (
-                unknown_proxy(key),
+                ProxyId::unknown(key),
                 ConfigHash::of(b""),
                 jiff::Timestamp::UNIX_EPOCH,
             ),
         };
         self.mark_of(key, claim, proxy, config, written)
     }
-}
-
-fn unknown_proxy(key: &MachineKey) -> ProxyId {
-    ProxyId::new("unknown", key.name()).expect("a machine's name is a DNS label")
 }
 
 fn unknown(why: String) -> ObservedMachine {

@@ -147,7 +147,7 @@ impl Memory {
         let (proxy, config) = match (&machine.configured, void) {
             (Some(configured), _) => (configured.proxy.clone(), configured.config.clone()),
             (None, Some(void)) => (void.proxy, void.config),
-            (None, None) => (unknown_proxy(key), ConfigHash::of(b"")),
+            (None, None) => (ProxyId::unknown(key), ConfigHash::of(b"")),
         };
         Mark {
             installation: self.identity.installation.clone(),
@@ -175,10 +175,6 @@ fn reported_addresses(slot: u32) -> Vec<IpAddr> {
             IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
         })
         .collect()
-}
-
-fn unknown_proxy(key: &MachineKey) -> ProxyId {
-    ProxyId::new("unknown", key.name()).expect("a machine's name is a DNS label")
 }
 
 fn unknown(why: String) -> ObservedMachine {

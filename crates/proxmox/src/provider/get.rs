@@ -352,7 +352,7 @@ impl Looking<'_> {
         let (proxy, config, written) = void.map_or_else(
             || {
                 (
-                    unknown_proxy(self.key),
+                    ProxyId::unknown(self.key),
                     ConfigHash::of(b""),
                     jiff::Timestamp::now(),
                 )
@@ -372,10 +372,6 @@ impl Looking<'_> {
             written,
         }
     }
-}
-
-fn unknown_proxy(key: &MachineKey) -> ProxyId {
-    ProxyId::new("unknown", key.name()).expect("a machine's name is a DNS label")
 }
 
 fn in_progress(step: &str) -> MachineState {

@@ -407,3 +407,40 @@ fn a_writer_is_not_asked_for_where_there_is_none() {
     let answer = whose(&key(), &identity, &provider(), None, &sighting);
     assert_eq!(answer, Whose::Ours(Box::new(mark)));
 }
+
+#[test]
+fn a_machine_is_not_owned_by_a_proxy_that_its_mark_does_not_name() {
+    let identity = Identity {
+        installation: installation(),
+        writer: Some(WriterId::new("w1")),
+    };
+    let other = ProxyId::new("elsewhere", "another").unwrap();
+    let unknown = ProxyId::unknown(&key());
+    for (asks, marked, is_ours) in [
+        (proxy(), proxy(), true),
+        (other, proxy(), false),
+        // A person put the mark back by the line that we gave.
+        (proxy(), unknown, true),
+    ] {
+        let mark = Mark {
+            proxy: marked,
+            ..mark()
+        };
+        let text = mark.to_string();
+        let sighting = Sighting {
+            slot: &here(),
+            cluster: &cluster(),
+            name: None,
+            text: Some(&text),
+            template: false,
+        };
+        let key = key().of(&asks);
+        let answer = whose(&key, &identity, &provider(), Some(&here()), &sighting);
+        let expected = if is_ours {
+            Whose::Ours(Box::new(mark))
+        } else {
+            Whose::NotOwned
+        };
+        assert_eq!(answer, expected, "{asks}");
+    }
+}
